@@ -1,0 +1,99 @@
+"""Sparsemax, 1.5-entmax and α-entmax as plain functions of a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..errors import describe, need_int, need_number
+from .tsallis import alpha_gradient, exponential, score_gradient, threshold
+
+__all__ = ["check_alpha", "entmax", "entmax15", "sparsemax"]
+
+
+class _Entmax(torch.autograd.Function):
+    """α-entmax over the last dim, with gradients to the scores and to a tensor α."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, alpha: Tensor | None, fixed: float) -> Tensor:
+        order: float | Tensor = fixed if alpha is None else alpha
+        limit = threshold(scores, order)[..., None]
+        # An empty row has −inf as its threshold, where the difference would be NaN.
+        p = exponential(torch.where(limit == -torch.inf, scores, scores - limit), order)
+        p = p / torch.where(p.sum(-1, keepdim=True) == 0, 1, p.sum(-1, keepdim=True))
+        ctx.save_for_backward(p, alpha)
+        ctx.fixed = fixed
+        return p
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        p, alpha = ctx.saved_tensors
+        order: float | Tensor = ctx.fixed if alpha is None else alpha
+        to_scores = score_gradient(p, g, order) if ctx.needs_input_grad[0] else None
+        to_alpha = None
+        if alpha is not None and ctx.needs_input_grad[1]:
+            to_alpha = alpha_gradient(p, g, order)[..., None].sum_to_size(alpha.shape)
+        return to_scores, to_alpha, None
+
+
+def entmax(x: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
+    """α-entmax along `dim`: argmax over p in the simplex of ⟨p, x⟩ + H_α(p), with Tsallis' entropy H_α.
+
+    p_j = [(α−1)·x_j − τ]₊^(1/(α−1)); α = 1 is softmax, α = 2 sparsemax. Exact for a float α of 1.5 or 2, by a safeguarded
+    root search otherwise; float16 and bfloat16 are computed in float32. Entries of −inf get 0, and so does everything in a
+    slice that has no other.
+
+    Args:
+        x: scores, floating, any shape.
+        alpha: a number in [1, 2], or a tensor that broadcasts with `x` (of size 1 along `dim`), which gets a gradient.
+        dim: the dim that sums to one.
+
+    Reference:
+        Peters, Niculae, Martins 2019 (arXiv 1905.05702); the gradient to α: Correia et al. 2019 (arXiv 1909.00015).
+    """
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        raise TypeError(f"entmax: x must be a floating tensor, got {describe(x)}")
+    need_int("entmax: dim", dim)
+    check_alpha("entmax: alpha", alpha)
+    if x.dim() == 0 or not -x.dim() <= dim < x.dim():
+        raise ValueError(f"entmax: dim must be within [{-x.dim()}, {x.dim() - 1}], got {dim}")
+    wide = x if x.dtype == torch.float64 else x.float()
+    order = None
+    if isinstance(alpha, Tensor):
+        order = alpha.to(wide.dtype)
+        order = order.expand((1,) * (x.dim() - order.dim()) + tuple(order.shape))
+        if order.shape[dim] != 1:
+            raise ValueError(
+                f"entmax: alpha must have size 1 along dim {dim}, got {describe(alpha)} for {describe(x)}"
+            )
+        order = order.movedim(dim, -1)
+    if x.numel() == 0:
+        return x.clone()
+    fixed = 0.0 if isinstance(alpha, Tensor) else float(alpha)
+    p = _Entmax.apply(wide.movedim(dim, -1), order, fixed)
+    return p.movedim(-1, dim).to(x.dtype)
+
+
+def sparsemax(x: Tensor, dim: int = -1) -> Tensor:
+    """Sparsemax along `dim`: the point of the simplex nearest to x (Martins, Astudillo 2016, arXiv 1602.02068)."""
+    return entmax(x, 2.0, dim)
+
+
+def entmax15(x: Tensor, dim: int = -1) -> Tensor:
+    """1.5-entmax along `dim`: between softmax and sparsemax (Peters et al. 2019, arXiv 1905.05702)."""
+    return entmax(x, 1.5, dim)
+
+
+def check_alpha(name: str, alpha: Any) -> None:
+    """Raises unless α is a number in [1, 2] or a floating tensor (whose values are checked where they are read)."""
+    if isinstance(alpha, Tensor):
+        if not alpha.is_floating_point():
+            raise TypeError(f"{name} must be a number or a floating tensor, got {describe(alpha)}")
+        return
+    need_number(name, alpha)
+    if not 1 <= alpha <= 2:
+        raise ValueError(f"{name} must be within [1, 2] (1 is softmax, 2 sparsemax), got {alpha}")

@@ -1,0 +1,298 @@
+"""What a pattern is, and how two of them combine.
+
+A pattern says which (query, key) pairs exist. Its one defining method is `contains(i, j, n, m)`; everything else
+(`dense`, `pairs`, `hops`, `draw`) follows from it. `a | b` has the pairs of either, `a & b` those of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import describe, need_int
+from ..kinds import register_kind
+from .drawing import draw_text, save_picture
+from .paths import Hops, hops_of
+
+__all__ = ["AllOf", "AnyOf", "Full", "Pattern", "PerHead"]
+
+PAIRS_AT_ONCE = 1 << 24
+
+
+class Pattern:
+    """Which (query, key) pairs exist.
+
+    Positions are those of the keys, 0 … m−1; with n queries, query row r sits at position i = r + m − n.
+    Patterns are values: do not change one after making it.
+
+    A new pattern writes `fields` (the names of its constructor's arguments, kept as attributes) and `contains`.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        register_kind(cls)
+
+    def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        """Tells for each query position and key position whether the pair exists.
+
+        Args:
+            i: query positions, int64, any shape that broadcasts with `j`.
+            j: key positions, int64.
+            n: how many queries there are.
+            m: how many keys there are.
+
+        Returns:
+            bool `(B|1, H|1, *broadcast(i, j))`, on the device of `i`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define contains(i, j, n, m)")
+
+    def check(self, batch: int, heads: int, n: int, m: int) -> None:
+        """Raises when the pattern does not fit a problem of this size."""
+
+    def dense(self, n: int, m: int | None = None, *, device: torch.device | None = None) -> Tensor:
+        """The pattern as a bool mask `(B|1, H|1, n, m)`: its meaning, whole."""
+        need_int("n", n, at_least=0)
+        m = n if m is None else m
+        need_int("m", m, at_least=0)
+        device = self.device if device is None else device
+        i = torch.arange(m - n, m, device=device)[:, None]
+        j = torch.arange(m, device=device)[None, :]
+        return self.contains(i, j, n, m)
+
+    def pairs(self, n: int, m: int | None = None) -> int:
+        """How many pairs exist, over the samples and heads that the pattern itself tells apart."""
+        m = n if m is None else m
+        rows = torch.arange(m - n, m, device=self.device)
+        j = torch.arange(m, device=self.device)[None, :]
+        total = 0
+        for part in rows.split(max(1, PAIRS_AT_ONCE // max(m, 1))):
+            total += int(self.contains(part[:, None], j, n, m).sum())
+        return total
+
+    def hops(self, n: int) -> Hops:
+        """How many layers of this pattern pass word from token to token: see `Hops`."""
+        return hops_of(self.dense(n))
+
+    def draw(
+        self, n: int = 32, m: int | None = None, *, path: str | Path | None = None, title: str = ""
+    ) -> str:
+        """The pattern as text for a terminal; with `path`, also saved as a picture (.png, .svg)."""
+        mask = self.dense(n, m)
+        if path is not None:
+            save_picture(mask, path, title or repr(self))
+        return draw_text(mask)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the pattern's tensors are; the CPU when it has none."""
+        return next((t.device for t in self.tensors()), torch.device("cpu"))
+
+    def of_head(self, head: int) -> Pattern:
+        """What head `head` has of this pattern."""
+        return self
+
+    def values(self) -> tuple[Any, ...]:
+        """The constructor's arguments, in the order of `fields`."""
+        return tuple(getattr(self, name) for name in self.fields)
+
+    def children(self) -> Sequence[Pattern]:
+        """The patterns that this one is made of."""
+        return ()
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Every tensor inside."""
+        for value in self.values():
+            if isinstance(value, Tensor):
+                yield value
+        for child in self.children():
+            yield from child.tensors()
+
+    def __or__(self, other: Pattern) -> Pattern:
+        return union(self, other) if isinstance(other, Pattern) else NotImplemented
+
+    def __and__(self, other: Pattern) -> Pattern:
+        return intersection(self, other) if isinstance(other, Pattern) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pattern) and same(self, other)
+
+    def __hash__(self) -> int:
+        plain = tuple(v for v in self.values() if not isinstance(v, (Tensor, Pattern)))
+        return hash((type(self).__name__, repr(plain)))
+
+    def __repr__(self) -> str:
+        shown = (describe(v) if isinstance(v, Tensor) else repr(v) for v in self.values())
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class Full(Pattern):
+    """Every pair exists.
+
+    ```
+    ■ ■ ■ ■ ■ ■
+    ■ ■ ■ ■ ■ ■
+    ■ ■ ■ ■ ■ ■
+    ■ ■ ■ ■ ■ ■
+    ■ ■ ■ ■ ■ ■
+    ■ ■ ■ ■ ■ ■
+    ```
+    """
+
+    def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        shape = torch.broadcast_shapes(i.shape, j.shape)
+        return torch.ones((1, 1, *shape), dtype=torch.bool, device=i.device)
+
+
+class _Combination(Pattern):
+    """Patterns joined by one operator; flat, and without a pattern that another one makes idle."""
+
+    fields = ("patterns",)
+    symbol: ClassVar[str]
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self.patterns = tuple(patterns)
+
+    def children(self) -> Sequence[Pattern]:
+        return self.patterns
+
+    def check(self, batch: int, heads: int, n: int, m: int) -> None:
+        for pattern in self.patterns:
+            pattern.check(batch, heads, n, m)
+
+    def of_head(self, head: int) -> Pattern:
+        return type(self)([p.of_head(head) for p in self.patterns])
+
+    def __repr__(self) -> str:
+        shown = (f"({p!r})" if isinstance(p, _Combination) else repr(p) for p in self.patterns)
+        return f" {self.symbol} ".join(shown)
+
+
+class AnyOf(_Combination):
+    """`a | b`: the pairs of any of the patterns."""
+
+    symbol = "|"
+
+    def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        return reduce(torch.logical_or, (p.contains(i, j, n, m) for p in self.patterns))
+
+
+class AllOf(_Combination):
+    """`a & b`: the pairs that are in all of the patterns."""
+
+    symbol = "&"
+
+    def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        return reduce(torch.logical_and, (p.contains(i, j, n, m) for p in self.patterns))
+
+
+class PerHead(Pattern):
+    """Head h uses the h-th pattern. Distributes over `|` and `&`; one inside another raises.
+
+    Args:
+        patterns: one pattern for each query head.
+    """
+
+    fields = ("patterns",)
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        patterns = tuple(patterns)
+        if len(patterns) == 0:
+            raise ValueError("PerHead: patterns must hold one pattern a head, got none")
+        for pattern in patterns:
+            if not isinstance(pattern, Pattern):
+                raise TypeError(f"PerHead: patterns must hold patterns, got {describe(pattern)}")
+            if isinstance(pattern, PerHead):
+                raise ValueError("PerHead: a PerHead cannot be inside another; give one flat list")
+        self.patterns = patterns
+
+    def children(self) -> Sequence[Pattern]:
+        return self.patterns
+
+    def check(self, batch: int, heads: int, n: int, m: int) -> None:
+        if len(self.patterns) != heads:
+            raise ValueError(
+                f"PerHead: patterns must hold one pattern a head, got {len(self.patterns)} for {heads} heads"
+            )
+        for pattern in self.patterns:
+            pattern.check(batch, 1, n, m)
+
+    def of_head(self, head: int) -> Pattern:
+        return self.patterns[head]
+
+    def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        heads = [p.contains(i, j, n, m) for p in self.patterns]
+        batch = max(h.shape[0] for h in heads)
+        return torch.cat([h.expand(batch, *h.shape[1:]) for h in heads], dim=1)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Are two values the same pattern? Tensors are the same only when they are one object."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return a is b
+    if isinstance(a, Pattern):
+        return type(a) is type(b) and all(map(same, a.values(), b.values()))
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and bool(a == b)
+
+
+def union(a: Pattern, b: Pattern) -> Pattern:
+    """`a | b`."""
+    return _over_heads(union, a, b) or _combine(AnyOf, AllOf, a, b)
+
+
+def intersection(a: Pattern, b: Pattern) -> Pattern:
+    """`a & b`."""
+    return _over_heads(intersection, a, b) or _combine(AllOf, AnyOf, a, b)
+
+
+def _over_heads(operator: Any, a: Pattern, b: Pattern) -> PerHead | None:
+    if isinstance(a, PerHead) and isinstance(b, PerHead):
+        if len(a.patterns) != len(b.patterns):
+            raise ValueError(
+                f"PerHead: both sides must have as many heads, got {len(a.patterns)} and {len(b.patterns)}"
+            )
+        return PerHead([operator(x, y) for x, y in zip(a.patterns, b.patterns, strict=True)])
+    if isinstance(a, PerHead):
+        return PerHead([operator(x, b.of_head(h)) for h, x in enumerate(a.patterns)])
+    if isinstance(b, PerHead):
+        return PerHead([operator(a.of_head(h), y) for h, y in enumerate(b.patterns)])
+    return None
+
+
+def _combine(
+    node: type[_Combination], dual: type[_Combination], a: Pattern, b: Pattern
+) -> Pattern:
+    """Joins two patterns, flat, and drops what is idle: a ∘ a = a, and a ∘ (a • b) = a for the dual •.
+
+    `Full` decides a union and is idle in an intersection.
+    """
+    terms: list[Pattern] = []
+    for pattern in (a, b):
+        for term in pattern.patterns if isinstance(pattern, node) else (pattern,):
+            if isinstance(term, Full):
+                if node is AnyOf:
+                    return term
+                continue
+            terms.append(term)
+    kept: list[Pattern] = []
+    for index, term in enumerate(terms):
+        inner = term.patterns if isinstance(term, dual) else ()
+        idle = any(same(term, earlier) for earlier in terms[:index]) or any(
+            same(other, part)
+            for position, other in enumerate(terms)
+            if position != index
+            for part in inner
+        )
+        if not idle:
+            kept.append(term)
+    if len(kept) == 0:
+        return Full()
+    return kept[0] if len(kept) == 1 else node(kept)

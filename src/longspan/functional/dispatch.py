@@ -1,0 +1,58 @@
+"""Which backend runs a problem."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from types import ModuleType
+from typing import Literal
+
+from ..kernels import cpu
+from ..kernels import torch as torch_backend
+from ..kernels.problem import Problem
+
+__all__ = ["BACKENDS", "Backend", "choose", "need_backend", "refusals"]
+
+Backend = Literal["auto", "reference", "torch"]
+
+# In the order in which "auto" tries them. The reference is not among them: it is asked for by name.
+BACKENDS: dict[str, ModuleType] = {"torch": torch_backend}
+
+
+def need_backend(backend: object) -> None:
+    """Raises unless a backend has this name."""
+    names = ("auto", "reference", *BACKENDS)
+    if not isinstance(backend, str):
+        raise TypeError(f"backend must be one of {', '.join(names)}, got {backend!r}")
+    if backend not in names:
+        raise ValueError(f"backend must be one of {', '.join(names)}, got {backend!r}")
+
+
+def refusals(problem: Problem) -> dict[str, list[str]]:
+    """For each backend that "auto" tries, why it would not take the problem; no reasons means that it would."""
+    return {name: backend.unsupported_reasons(problem) for name, backend in BACKENDS.items()}
+
+
+def choose(problem: Problem, backend: str) -> tuple[str, ModuleType]:
+    """The backend by name, or the first that takes the problem; a named one never falls back."""
+    if problem.q.device.type == "cpu":
+        _say_once_when_not_compiled()
+    reasons = refusals(problem)
+    for name, module in BACKENDS.items():
+        if backend in ("auto", name) and not reasons[name]:
+            return name, module
+    told = "; ".join(
+        f"{name}: {', '.join(why)}" for name, why in reasons.items() if backend in ("auto", name)
+    )
+    raise ValueError(f"backend={backend!r} does not take this call. {told}")
+
+
+@cache
+def _say_once_when_not_compiled() -> None:
+    if not cpu.available():
+        warnings.warn(
+            "longspan was installed without its compiled part (no C++ compiler was found then): "
+            "everything works, on the torch backend",
+            RuntimeWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,142 @@
+"""Attention as operators of `torch.library`: what `torch.compile` and `torch.export` see.
+
+The operators take tensors, numbers and a text that gives the structure of the call (`encoding`). The layout is compiled inside,
+where sizes are plain numbers: a traced program holds for any length.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..kernels.torch import ALPHA
+from .checks import check_values
+from .dispatch import choose
+from .encoding import Meaning, decode
+from .problems import Settings, problem_of
+
+__all__ = ["attention_backward_op", "attention_op"]
+
+
+@torch.library.custom_op("longspan::attention", mutates_args=())
+def attention_op(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_padding: Tensor | None,
+    seed: Tensor | None,
+    learned: list[Tensor],
+    fixed: list[Tensor],
+    ints: list[int],
+    floats: list[float],
+    text: str,
+    scale: float,
+    dropout: float,
+    backend: str,
+) -> tuple[Tensor, Tensor]:
+    """Attention, and every row's threshold, which its backward needs."""
+    meaning = decode(text, learned, fixed, ints, floats)
+    if q.device.type == "cpu":
+        check_values(meaning, q.shape[2], k.shape[2])
+    problem = problem_of(q, k, v, meaning, Settings(scale, key_padding, dropout, seed))
+    _, module = choose(problem, backend)
+    out, limits = module.forward(problem)
+    return out, limits
+
+
+@attention_op.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=wide)
+
+
+@torch.library.custom_op("longspan::attention_backward", mutates_args=())
+def attention_backward_op(
+    grad: Tensor,
+    out: Tensor,
+    limits: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_padding: Tensor | None,
+    seed: Tensor | None,
+    learned: list[Tensor],
+    fixed: list[Tensor],
+    ints: list[int],
+    floats: list[float],
+    text: str,
+    scale: float,
+    dropout: float,
+    backend: str,
+    wanted: list[bool],
+) -> list[Tensor]:
+    """Gradients of q, k, v, and of those learned tensors that are wanted."""
+    meaning = decode(text, learned, fixed, ints, floats)
+    problem = problem_of(q, k, v, meaning, Settings(scale, key_padding, dropout, seed))
+    names = _names_of_learned(meaning)
+    asked = [name for name, want in zip(names, wanted, strict=True) if want]
+    _, module = choose(problem, backend)
+    dq, dk, dv, sums = module.backward(problem, out, limits, grad, frozenset(asked))
+    found = [dq, dk, dv]
+    for name, tensor, want in zip(names, learned, wanted, strict=True):
+        if want:
+            total = sums.get(name)
+            found.append(
+                torch.zeros_like(tensor) if total is None else _summed(total, name, tensor, meaning)
+            )
+    return found
+
+
+@attention_backward_op.register_fake
+def _(grad: Tensor, out: Tensor, limits: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor]:
+    learned, wanted = rest[2], rest[-1]
+    found = [torch.empty_like(x) for x in (q, k, v)]
+    return found + [torch.empty_like(x) for x, want in zip(learned, wanted, strict=True) if want]
+
+
+def _names_of_learned(meaning: Meaning) -> list[tuple[int, str]]:
+    """Number and name of every learned tensor, in the order of the encoding."""
+    names = []
+    for number, weight in enumerate(meaning.weights):
+        for field in weight.fields:
+            if field in weight.learned and isinstance(getattr(weight, field), Tensor):
+                names.append((number, field))
+    return names + ([ALPHA] if isinstance(meaning.normalizer.alpha, Tensor) else [])
+
+
+def _summed(total: Tensor, name: tuple[int, str], tensor: Tensor, meaning: Meaning) -> Tensor:
+    """A gradient in a kernel's shape, with broadcast dims whole, as that of the tensor itself."""
+    shape = tuple(tensor.shape)
+    if name[1] == "span" and tensor.dim() == 1:
+        shape = (*shape, 1)
+    aligned = (1,) * (total.dim() - len(shape)) + shape
+    return total.sum_to_size(aligned).reshape(tensor.shape).to(tensor.dtype)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, key_padding, seed, learned, fixed, *rest = inputs
+    ctx.save_for_backward(q, k, v, key_padding, seed, *output, *learned, *fixed)
+    ctx.counts = (len(learned), len(fixed))
+    ctx.rest = rest
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
+    q, k, v, key_padding, seed, out, limits, *lists = ctx.saved_tensors
+    learned, fixed = lists[: ctx.counts[0]], lists[ctx.counts[0] :]
+    wanted = list(ctx.needs_input_grad[5]) if learned else []
+    # An empty list counts as one of tensors, whatever it could have held.
+    none = [[] if value == [] else None for value in ctx.rest]
+    if grad is None:
+        return (*[None] * 5, [None] * len(learned), [None] * len(fixed), *none)
+    found = attention_backward_op(
+        grad, out, limits, q, k, v, key_padding, seed, learned, fixed, *ctx.rest, wanted
+    )
+    rest = iter(found[3:])
+    to_learned = [next(rest) if want else None for want in wanted]
+    return (*found[:3], None, None, to_learned, [None] * len(fixed), *none)
+
+
+attention_op.register_autograd(_backward, setup_context=_setup)

@@ -1,0 +1,123 @@
+"""From what a call means to what a kernel is asked for."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..kernels.problem import (
+    AlibiTerm,
+    BellTerm,
+    BiasTerm,
+    DistanceTerm,
+    Problem,
+    RampTerm,
+    RelativeTerm,
+    Term,
+)
+from ..kernels.reference import DenseProblem
+from ..layout import compile_layout
+from ..weights import (
+    Alibi,
+    Bell,
+    Bias,
+    DistanceBias,
+    Ramp,
+    RelativePosition,
+    Weight,
+)
+from .encoding import Meaning
+from .reach import cut_of, integer_reach
+
+__all__ = ["Settings", "dense_problem", "problem_of", "term_of"]
+
+
+class Settings(NamedTuple):
+    """The rest of a call."""
+
+    scale: float
+    key_padding: Tensor | None = None
+    dropout: float = 0.0
+    seed: Tensor | None = None
+
+
+def problem_of(
+    q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Settings
+) -> Problem:
+    """The problem for a kernel: the layout compiled, the weights as tensors."""
+    n, m = q.shape[2], k.shape[2]
+    alpha = meaning.normalizer.alpha
+    cuts = tuple(cut_of(w, n, q.device) for w in meaning.weights)
+    softmax = isinstance(alpha, float) and alpha == 1.0
+    layout = compile_layout(meaning.pattern, cuts, n, m, q.device, merge=softmax)
+    if settings.key_padding is not None:
+        layout = layout.with_padding(settings.key_padding)
+    if isinstance(alpha, Tensor):
+        alpha = torch.where((alpha >= 1) & (alpha <= 2), alpha, math.nan).reshape(-1)
+    terms = tuple(term_of(w, number, q) for number, w in enumerate(meaning.weights))
+    return Problem(
+        q, k, v, layout, terms, alpha, settings.scale, settings.dropout, settings.seed
+    )
+
+
+def term_of(weight: Weight, number: int, q: Tensor) -> Term:
+    """A weight as tensors. Values that mean nothing become NaN, and so do their own rows."""
+    if isinstance(weight, Bell):
+        variance = _per_query(weight.variance, q)
+        variance = torch.where(variance > 0, variance, math.nan)
+        return BellTerm(number, variance, weight.form, weight.normalized)
+    if isinstance(weight, Ramp):
+        span = _per_query(weight.per_token(), q)
+        return RampTerm(number, torch.where(span.isfinite(), span, math.nan), weight.softness)
+    if isinstance(weight, Bias):
+        return BiasTerm(number, weight.tensor)
+    if isinstance(weight, DistanceBias):
+        table = weight.table if weight.table.dim() == 2 else weight.table[None]
+        return DistanceTerm(number, table, weight.right)
+    if isinstance(weight, Alibi):
+        return AlibiTerm(number, weight.slopes)
+    if isinstance(weight, RelativePosition):
+        return RelativeTerm(
+            number, weight.positions, weight.content_bias, weight.position_bias, weight.right
+        )
+    raise TypeError(
+        f"weight {weight!r} has no form for kernels; backend='reference' takes any weight"
+    )
+
+
+def _per_query(value: float | Tensor, q: Tensor) -> Tensor:
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    x = torch.as_tensor(value, dtype=wide, device=q.device)
+    return x.reshape((1,) * (3 - x.dim()) + tuple(x.shape))
+
+
+def dense_problem(q: Tensor, k: Tensor, meaning: Meaning, settings: Settings) -> DenseProblem:
+    """The problem for the reference: everything as a dense mask."""
+    n, m = q.shape[2], k.shape[2]
+    exists = meaning.pattern.dense(n, m, device=q.device)
+    i = torch.arange(m - n, m, device=q.device)[:, None]
+    j = torch.arange(m, device=q.device)[None, :]
+    exempts = []
+    for weight in meaning.weights:
+        exempt = None
+        if weight.exempt is not None:
+            exempt = weight.exempt.dense(n, m, device=q.device)
+        reach = integer_reach(weight, q.device)
+        if reach is not None:
+            near = (j - i).abs() <= reach[..., None]
+            exists = exists & (near if exempt is None else near | exempt)
+        exempts.append(exempt)
+    if settings.key_padding is not None:
+        exists = exists & settings.key_padding[:, None, None, :]
+    return DenseProblem(
+        exists,
+        meaning.weights,
+        tuple(exempts),
+        meaning.normalizer,
+        settings.scale,
+        settings.dropout,
+        settings.seed,
+    )

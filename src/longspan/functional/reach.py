@@ -1,0 +1,49 @@
+"""Where a reach becomes an integer, once, for every backend."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..layout import Cut
+from ..weights import Bell, Ramp, Weight, reach_of
+
+__all__ = ["cut_of", "integer_reach"]
+
+FARTHEST = 2**30
+
+
+def integer_reach(weight: Weight, device: torch.device) -> Tensor | None:
+    """How far each query looks under a weight, int32 `(B|1, H|1, N|1)`, or None when the weight cuts nothing.
+
+    Without gradient. A bell with threshold k has ⌊√(−2·variance·ln k) + 10⁻³⌋; a ramp the largest d at which it is above 0;
+    then the smaller of that and `max_reach`. −1 is a query that does not even see itself.
+    """
+    if isinstance(weight, Ramp):
+        span = torch.as_tensor(weight.per_token(), dtype=torch.float64, device=device).detach()
+        # In float32 and float64 alike: softness + span − d is above 0 exactly when d is below the sum.
+        reach = ((weight.softness + span).ceil() - 1).nan_to_num(0).clamp(-1, FARTHEST)
+        return _three_dims(reach.to(torch.int32))
+    if not isinstance(weight, Bell):
+        return None
+    found = None
+    if weight.threshold is not None:
+        variance = torch.as_tensor(weight.variance, device=device)
+        found = _three_dims(reach_of(variance, weight.threshold))
+    if weight.max_reach is not None:
+        if found is None:
+            return torch.full((1, 1, 1), weight.max_reach, dtype=torch.int32, device=device)
+        found = found.clamp(max=weight.max_reach)
+    return found
+
+
+def cut_of(weight: Weight, n: int, device: torch.device) -> Cut:
+    """What a weight does to existence, for n queries."""
+    reach = integer_reach(weight, device)
+    if reach is not None:
+        reach = reach.expand(*reach.shape[:2], n)
+    return Cut(reach, weight.exempt)
+
+
+def _three_dims(x: Tensor) -> Tensor:
+    return x.reshape((1,) * (3 - x.dim()) + tuple(x.shape))

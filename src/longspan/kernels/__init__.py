@@ -1,0 +1,1 @@
+"""Code that computes attention over a layout; one file or folder for each backend."""

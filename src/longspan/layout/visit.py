@@ -112,9 +112,10 @@ class Plan:
         """Entries of a tile list: the tile's column, the unit, the mask."""
         each = TILE // self.rows
         rows, columns = tiles.rows.cpu(), tiles.columns.cpu()
-        mask = tiles.mask.cpu().expand(self.batch, self.heads, -1).reshape(-1, 1, len(rows))
+        copies = self.batch * self.heads
+        mask = tiles.mask.cpu().expand(self.batch, self.heads, -1).reshape(copies, 1, len(rows))
         block = rows * each + torch.arange(each)[:, None]
-        instance = torch.arange(self.batch * self.heads)[:, None, None]
+        instance = torch.arange(copies)[:, None, None]
         unit = instance * self.blocks + block.clamp(max=self.blocks - 1)
         touched = (mask != TileList.EMPTY) & (block < self.blocks)
         touched = touched & (columns >= start[unit]) & (columns < stop[unit])

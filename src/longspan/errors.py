@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["describe", "need_bool", "need_int", "need_number", "need_tensor"]
+__all__ = ["broadcasts", "describe", "need_bool", "need_int", "need_number", "need_tensor"]
 
 INTEGER_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -18,6 +18,11 @@ def describe(value: Any) -> str:
         return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def broadcasts(size: int, wanted: int) -> bool:
+    """Is a size 1, or the one wanted? (`in (1, wanted)` would not see through the sizes of a traced program.)"""
+    return size == 1 or size == wanted
 
 
 def need_int(name: str, value: Any, *, at_least: int | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import describe, need_number
+from ..errors import broadcasts, describe, need_number
 from ..normalizers import Normalizer
 from ..patterns import Global, Pattern
 from ..weights import Alibi, Bell, Ramp, Weight
@@ -89,7 +89,7 @@ def check_call(
     alpha = meaning.normalizer.alpha
     if isinstance(alpha, Tensor):
         _check_device("normalizer: alpha", alpha, q.device)
-        if alpha.numel() not in (1, heads):
+        if not broadcasts(alpha.numel(), heads):
             raise ValueError(f"normalizer: alpha must have shape ({heads},), got {describe(alpha)}")
     need_number("scale", scale)
     need_number("dropout", dropout)
@@ -112,7 +112,8 @@ def _check_pattern(
 ) -> None:
     pattern.check(batch, heads, n, m)
     for tensor in pattern.tensors():
-        _check_device(f"{name} {pattern!r}", tensor, device)
+        if tensor.device != device:
+            _check_device(f"{name} {pattern!r}", tensor, device)
 
 
 def _check_device(name: str, value: Any, device: torch.device) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import describe, need_tensor
+from ..errors import broadcasts, describe, need_tensor
 from .base import Pattern
 
 __all__ = ["SameDocument"]
@@ -44,7 +44,7 @@ class SameDocument(Pattern):
         for name, value, size in (("ids", self.ids, m), ("query_ids", self.query_ids, n)):
             if value is None:
                 continue
-            if value.shape[-1] != size or (value.dim() == 2 and value.shape[0] not in (1, batch)):
+            if value.shape[-1] != size or (value.dim() == 2 and not broadcasts(value.shape[0], batch)):
                 raise ValueError(
                     f"SameDocument: {name} must have shape ({batch}, {size}), got {describe(value)}"
                 )

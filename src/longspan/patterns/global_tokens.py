@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import describe, need_bool, need_int
+from ..errors import broadcasts, describe, need_bool, need_int
 from .base import Pattern
 
 __all__ = ["Global"]
@@ -137,7 +137,7 @@ def _check_tokens(name: str, value: Any) -> None:
 
 
 def _check_fit(name: str, value: Tensor, batch: int, size: int) -> None:
-    if value.dim() == 2 and value.shape[0] not in (1, batch):
+    if value.dim() == 2 and not broadcasts(value.shape[0], batch):
         raise ValueError(f"{name} must be for a batch of {batch}, got {describe(value)}")
     if value.dtype == torch.bool and value.shape[-1] != size:
         raise ValueError(f"{name}: a mask must cover {size} positions, got {describe(value)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import describe, need_tensor
+from ..errors import broadcasts, describe, need_tensor
 from .base import Pattern
 
 __all__ = ["Mask"]
@@ -26,7 +26,7 @@ class Mask(Pattern):
 
     def check(self, batch: int, heads: int, n: int, m: int) -> None:
         shape = tuple(self.allowed.shape)
-        if shape[0] not in (1, batch) or shape[1] not in (1, heads) or shape[2:] != (n, m):
+        if not broadcasts(shape[0], batch) or not broadcasts(shape[1], heads) or shape[2:] != (n, m):
             raise ValueError(
                 f"Mask: allowed must have shape ({batch} or 1, {heads} or 1, {n}, {m}), "
                 f"got {describe(self.allowed)}"

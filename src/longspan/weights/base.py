@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from ..errors import describe
+from ..errors import broadcasts, describe
 from ..kinds import register_kind
 from ..patterns import Pattern
 
@@ -82,7 +82,7 @@ def check_per_query(name: str, value: float | Tensor, batch: int, heads: int, n:
     if not isinstance(value, Tensor):
         return
     shape = (1,) * (3 - value.dim()) + tuple(value.shape)
-    if any(have not in (1, want) for have, want in zip(shape, (batch, heads, n), strict=True)):
+    if any(not broadcasts(have, want) for have, want in zip(shape, (batch, heads, n), strict=True)):
         raise ValueError(
             f"{name} must broadcast to (B, H, N) = ({batch}, {heads}, {n}), got {describe(value)}"
         )

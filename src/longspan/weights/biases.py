@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import describe, need_int, need_tensor
+from ..errors import broadcasts, describe, need_int, need_tensor
 from .base import Place, Weight
 
 __all__ = ["Alibi", "Bias", "DistanceBias", "table_index", "table_right"]
@@ -27,7 +27,7 @@ class Bias(Weight):
 
     def check(self, batch: int, heads: int, n: int, m: int, d: int) -> None:
         want = (batch, heads, n, m)
-        if any(have not in (1, w) for have, w in zip(self.tensor.shape, want, strict=True)):
+        if any(not broadcasts(have, w) for have, w in zip(self.tensor.shape, want, strict=True)):
             raise ValueError(
                 f"Bias: tensor must broadcast to (B, H, N, M) = {want}, got {describe(self.tensor)}"
             )
@@ -60,7 +60,7 @@ class DistanceBias(Weight):
         self.right = table_right("DistanceBias", table.shape[-1], right)
 
     def check(self, batch: int, heads: int, n: int, m: int, d: int) -> None:
-        if self.table.dim() == 2 and self.table.shape[0] not in (1, heads):
+        if self.table.dim() == 2 and not broadcasts(self.table.shape[0], heads):
             raise ValueError(
                 f"DistanceBias: table must be for {heads} heads, got {describe(self.table)}"
             )
@@ -89,7 +89,7 @@ class Alibi(Weight):
         self.slopes = slopes
 
     def check(self, batch: int, heads: int, n: int, m: int, d: int) -> None:
-        if self.slopes.shape[0] not in (1, heads):
+        if not broadcasts(self.slopes.shape[0], heads):
             raise ValueError(f"Alibi: slopes must have shape ({heads},), got {describe(self.slopes)}")
 
     def on_scores(self, scores: Tensor, place: Place) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..errors import describe, need_tensor
+from ..errors import broadcasts, describe, need_tensor
 from .base import Place, Weight
 from .biases import table_index, table_right
 
@@ -48,7 +48,7 @@ class RelativePosition(Weight):
     def check(self, batch: int, heads: int, n: int, m: int, d: int) -> None:
         for name in self.learned:
             value = getattr(self, name)
-            if value is not None and (value.shape[0] not in (1, heads) or value.shape[-1] != d):
+            if value is not None and (not broadcasts(value.shape[0], heads) or value.shape[-1] != d):
                 raise ValueError(
                     f"RelativePosition: {name} must be for {heads} heads of size {d}, got {describe(value)}"
                 )

@@ -1,5 +1,6 @@
 """The public functions: check, choose a backend, run."""
 
 from .attention import attention, attention_map
+from .explain import Explanation, check, explain
 
-__all__ = ["attention", "attention_map"]
+__all__ = ["Explanation", "attention", "attention_map", "check", "explain"]

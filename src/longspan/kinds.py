@@ -24,7 +24,9 @@ def kind_named(name: str) -> type:
     try:
         return _KINDS[name]
     except KeyError:
-        raise ValueError(f"nothing is known as {name!r}: import the module that defines it first") from None
+        raise ValueError(
+            f"nothing is known as {name!r}: import the module that defines it first"
+        ) from None
 
 
 def rebuilt(kind: type, values: list[Any]) -> Any:

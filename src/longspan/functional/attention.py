@@ -181,7 +181,9 @@ def _autocast(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
         return q, k, v
     dtype = torch.get_autocast_dtype(q.device.type)
     cast = [
-        x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64 else x
+        x.to(dtype)
+        if isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64
+        else x
         for x in (q, k, v)
     ]
     return cast[0], cast[1], cast[2]

@@ -24,9 +24,13 @@ def check_tensors(q: Any, k: Any, v: Any) -> None:
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} must be a tensor, got {describe(x)}")
         if x.dim() != 4:
-            raise ValueError(f"{name} must have shape (batch, heads, length, size), got {describe(x)}")
+            raise ValueError(
+                f"{name} must have shape (batch, heads, length, size), got {describe(x)}"
+            )
         if x.dtype not in DTYPES:
-            raise TypeError(f"{name} must be float32, bfloat16, float16 or float64, got {describe(x)}")
+            raise TypeError(
+                f"{name} must be float32, bfloat16, float16 or float64, got {describe(x)}"
+            )
     for name, x in (("k", k), ("v", v)):
         if x.dtype != q.dtype:
             raise TypeError(f"{name} must have the dtype of q, got {x.dtype} and {q.dtype}")
@@ -39,7 +43,9 @@ def check_tensors(q: Any, k: Any, v: Any) -> None:
     if k.shape[3] != q.shape[3] or q.shape[3] == 0:
         raise ValueError(f"k must have the head size of q, got {describe(k)} and {describe(q)}")
     if v.shape[1:3] != k.shape[1:3]:
-        raise ValueError(f"v must have the heads and length of k, got {describe(v)} and {describe(k)}")
+        raise ValueError(
+            f"v must have the heads and length of k, got {describe(v)} and {describe(k)}"
+        )
     if k.shape[1] == 0 or q.shape[1] % k.shape[1] != 0:
         raise ValueError(
             f"q must have a multiple of k's heads, got {q.shape[1]} and {k.shape[1]} heads"
@@ -53,7 +59,9 @@ def weights_as_tuple(weight: Any) -> tuple[Weight, ...]:
     weights = tuple(weight) if isinstance(weight, (list, tuple)) else (weight,)
     for one in weights:
         if not isinstance(one, Weight):
-            raise TypeError(f"weight must be a weight (longspan.weights) or a list, got {describe(one)}")
+            raise TypeError(
+                f"weight must be a weight (longspan.weights) or a list, got {describe(one)}"
+            )
     return weights
 
 

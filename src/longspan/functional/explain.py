@@ -117,7 +117,9 @@ def _explained(problem: Problem, backend: str) -> Explanation:
         chosen: str | None = backend
     else:
         refused = {
-            name: reasons for name, reasons in refusals(problem).items() if backend in ("auto", name)
+            name: reasons
+            for name, reasons in refusals(problem).items()
+            if backend in ("auto", name)
         }
         chosen = next((name for name, reasons in refused.items() if not reasons), None)
     everything = batch * heads * n * layout.m

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..fixed_order import summed_to
 from ..kernels.torch import ALPHA
 from .checks import check_values
 from .dispatch import choose
@@ -90,7 +91,9 @@ def attention_backward_op(
 
 
 @attention_backward_op.register_fake
-def _(grad: Tensor, out: Tensor, limits: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor]:
+def _(
+    grad: Tensor, out: Tensor, limits: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any
+) -> list[Tensor]:
     learned, wanted = rest[2], rest[-1]
     found = [torch.empty_like(x) for x in (q, k, v)]
     return found + [torch.empty_like(x) for x, want in zip(learned, wanted, strict=True) if want]
@@ -112,7 +115,7 @@ def _summed(total: Tensor, name: tuple[int, str], tensor: Tensor, meaning: Meani
     if name[1] == "span" and tensor.dim() == 1:
         shape = (*shape, 1)
     aligned = (1,) * (total.dim() - len(shape)) + shape
-    return total.sum_to_size(aligned).reshape(tensor.shape).to(tensor.dtype)
+    return summed_to(total, aligned).reshape(tensor.shape).to(tensor.dtype)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

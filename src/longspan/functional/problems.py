@@ -19,7 +19,7 @@ from ..kernels.problem import (
     Term,
 )
 from ..kernels.reference import DenseProblem
-from ..layout import compile_layout
+from ..layout import Layout, compile_layout
 from ..weights import (
     Alibi,
     Bell,
@@ -44,23 +44,22 @@ class Settings(NamedTuple):
     seed: Tensor | None = None
 
 
-def problem_of(
-    q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Settings
-) -> Problem:
+def problem_of(q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Settings) -> Problem:
     """The problem for a kernel: the layout compiled, the weights as tensors."""
     n, m = q.shape[2], k.shape[2]
     alpha = meaning.normalizer.alpha
     cuts = tuple(cut_of(w, n, q.device) for w in meaning.weights)
     softmax = isinstance(alpha, float) and alpha == 1.0
-    layout = compile_layout(meaning.pattern, cuts, n, m, q.device, merge=softmax)
+    if 0 in q.shape or 0 in v.shape:
+        layout = Layout(n, m, ())
+    else:
+        layout = compile_layout(meaning.pattern, cuts, n, m, q.device, merge=softmax)
     if settings.key_padding is not None:
         layout = layout.with_padding(settings.key_padding)
     if isinstance(alpha, Tensor):
         alpha = torch.where((alpha >= 1) & (alpha <= 2), alpha, math.nan).reshape(-1)
     terms = tuple(term_of(w, number, q) for number, w in enumerate(meaning.weights))
-    return Problem(
-        q, k, v, layout, terms, alpha, settings.scale, settings.dropout, settings.seed
-    )
+    return Problem(q, k, v, layout, terms, alpha, settings.scale, settings.dropout, settings.seed)
 
 
 def term_of(weight: Weight, number: int, q: Tensor) -> Term:

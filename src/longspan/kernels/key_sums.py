@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ..fixed_order import add_at
 from ..layout import TILE, Plan, Walk
 from .problem import Problem
 from .products import over_seen
 from .tile import BUFFER_BYTES, KeyHeads, Tile
-from .tile_terms import add_at
 
 __all__ = ["KeySums", "SlotSums", "key_heads_at_once"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["keep"]
+__all__ = ["keep", "philox"]
 
 WORD = 0xFFFFFFFF
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -31,18 +31,22 @@ def keep(seed: Tensor, dropout: float, b: Tensor, h: Tensor, i: Tensor, j: Tenso
         i: query position.
         j: key position.
     """
-    counter = [j >> 2, i & WORD, h, b]
-    key = [seed & WORD, (seed >> 32) & WORD]
-    for _ in range(ROUNDS):
-        counter = _mixed(counter, key)
-        key = [(k + step) & WORD for k, step in zip(key, KEY_STEPS, strict=True)]
+    words = philox([j >> 2, i & WORD, h, b], [seed & WORD, (seed >> 32) & WORD])
     lane = j & 3
     word = torch.where(
         lane < 2,
-        torch.where(lane == 0, counter[0], counter[1]),
-        torch.where(lane == 2, counter[2], counter[3]),
+        torch.where(lane == 0, words[0], words[1]),
+        torch.where(lane == 2, words[2], words[3]),
     )
     return word >= int(dropout * (WORD + 1))
+
+
+def philox(counter: list[Tensor], key: list[Tensor]) -> list[Tensor]:
+    """Four random words for each counter of four words, under a key of two; all are 32-bit numbers in int64."""
+    for _ in range(ROUNDS):
+        counter = _mixed(counter, key)
+        key = [(k + step) & WORD for k, step in zip(key, KEY_STEPS, strict=True)]
+    return counter
 
 
 def _mixed(counter: list[Tensor], key: list[Tensor]) -> list[Tensor]:

@@ -10,16 +10,14 @@ Plain differentiable PyTorch over whole `(B, H, N, M)` matrices, in float64 if t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..normalizers import Normalizer
 from ..weights import Place, Weight
 from .philox import keep
-from .products import over_seen
+from .products import collect, meet
 
 __all__ = ["DenseProblem", "attend", "probabilities"]
 
@@ -54,8 +52,8 @@ def probabilities(q: Tensor, k: Tensor, problem: DenseProblem) -> tuple[Tensor, 
     n, m = q.shape[2], k.shape[2]
     i = torch.arange(m - n, m, device=q.device)[:, None]
     j = torch.arange(m, device=q.device)[None, :]
-    place = Place(j - i, q, k, problem.scale)
-    scores = problem.scale * (q @ k.transpose(-1, -2))
+    place = Place(j - i, q, lambda rows: meet(rows, k, problem.exists), problem.scale)
+    scores = problem.scale * place.meet(q)
     exists, factor = problem.exists, None
     for weight, exempt in zip(problem.weights, problem.exempt, strict=True):
         changed = weight.on_scores(scores, place)
@@ -67,7 +65,7 @@ def probabilities(q: Tensor, k: Tensor, problem: DenseProblem) -> tuple[Tensor, 
         kept = weight.keeps()
         exists = exists if kept is None else exists & kept
     p = problem.normalizer.probabilities(scores, exists)
-    p = p if factor is None else p * torch.where(exists, factor, 0)
+    p = torch.where(exists, p if factor is None else p * factor, 0)
     return p, exists.expand(p.shape)
 
 
@@ -85,19 +83,4 @@ def attend(q: Tensor, k: Tensor, v: Tensor, problem: DenseProblem) -> Tensor:
         kept = keep(problem.seed, problem.dropout, b, h, i, j)
         p = torch.where(kept, p, 0) / (1 - problem.dropout)
     v = v.to(wide).repeat_interleave(q.shape[1] // v.shape[1], dim=1)
-    # A traced program cannot look at values: it takes the way that is right for any.
-    finite = False if torch.compiler.is_compiling() else None
-    return _Once.apply(over_seen(p, exists, v, finite=finite)).to(q.dtype)
-
-
-class _Once(torch.autograd.Function):
-    """The identity, whose gradient cannot be differentiated again: no backend offers that."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        return g
+    return collect(p, v, exists).to(q.dtype)

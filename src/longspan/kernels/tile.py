@@ -184,9 +184,7 @@ def _copies(problem: Problem, walk: Walk, only: KeyHeads | None) -> tuple[Tensor
     return table[:, 0], table[:, 1]
 
 
-def _tile(
-    problem: Problem, walk: Walk, group: Group, b: Tensor, h: Tensor, finite: bool
-) -> Tile:
+def _tile(problem: Problem, walk: Walk, group: Group, b: Tensor, h: Tensor, finite: bool) -> Tile:
     head = group.head
     if walk.heads is not None:
         head = torch.tensor(walk.heads, device=head.device)[head]
@@ -198,5 +196,14 @@ def _tile(
         active = group.active.repeat_interleave(TILE, 1)
     q = problem.q[samples[..., None], heads[..., None], group.rows[None]].to(problem.wide)
     return Tile(
-        problem, samples, heads, group.rows, group.keys, group.slots, group.exists, active, q, finite
+        problem,
+        samples,
+        heads,
+        group.rows,
+        group.keys,
+        group.slots,
+        group.exists,
+        active,
+        q,
+        finite,
     )

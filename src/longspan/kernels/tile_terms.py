@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..fixed_order import add_at, row_sum
 from .problem import (
     AlibiTerm,
     BellTerm,
@@ -25,7 +26,7 @@ from .problem import (
 )
 from .tile import BUFFER_BYTES, Tile
 
-__all__ = ["Gradients", "TileTerm", "add_at", "tile_terms"]
+__all__ = ["Gradients", "TileTerm", "tile_terms"]
 
 
 class Gradients:
@@ -45,10 +46,11 @@ class Gradients:
         return self.sum_for((term.number, name), shape)
 
     def sum_for(self, key: tuple[int, str], shape: tuple[int, ...]) -> Tensor:
-        """The running sum under a key."""
+        """The running sum under a key; in float64, as thousands of pairs may meet in one entry, unless it is large."""
         if key not in self.sums:
-            q = self.problem.q
-            self.sums[key] = torch.zeros(shape, dtype=self.problem.wide, device=q.device)
+            small = 8 * math.prod(shape) <= BUFFER_BYTES
+            dtype = torch.float64 if small else self.problem.wide
+            self.sums[key] = torch.zeros(shape, dtype=dtype, device=self.problem.q.device)
         return self.sums[key]
 
     def add_rows(self, term: Term, name: str, tile: Tile, values: Tensor) -> None:
@@ -61,21 +63,6 @@ class Gradients:
         total = self.of(term, name, (self.problem.q.shape[1], *values.shape[3:]))
         own = tile.h[..., None].expand(values.shape[:3])
         add_at(total, own.flatten(), values.flatten(0, 2))
-
-
-def row_sum(x: Tensor) -> Tensor:
-    """Sums over the keys, tile by tile, so that no number of threads changes a bit."""
-    if x.shape[-1] <= 1024:
-        return x.sum(-1)
-    return x.unflatten(-1, (-1, 64)).sum(-1).sum(-1)
-
-
-def add_at(total: Tensor, index: Tensor, values: Tensor) -> None:
-    """total[index] += values along dim 0, in one fixed order also where an index comes twice."""
-    if total.is_cuda:
-        total.index_put_((index,), values, accumulate=True)
-    else:
-        total.index_add_(0, index, values)
 
 
 class TileTerm:
@@ -284,7 +271,9 @@ class RelativeTile(TileTerm):
         for keys in self.steps():
             added[..., keys] = (self.encodings(keys) * q).sum(-1)
         if self.term.content_bias is not None:
-            added = added + self.tile.meet_keys(self.tile.per_head(self.term.content_bias)[:, :, None])
+            added = added + self.tile.meet_keys(
+                self.tile.per_head(self.term.content_bias)[:, :, None]
+            )
         return s + self.scale * added
 
     def backward(self, ds: Tensor, gradients: Gradients, to_q: Tensor) -> Tensor:

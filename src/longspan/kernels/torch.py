@@ -14,13 +14,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..fixed_order import add_at, row_sum
 from ..normalizers.tsallis import alpha_gradient, exponential, score_gradient, threshold
 from .key_sums import KeySums, SlotSums, key_heads_at_once
 from .philox import keep
 from .problem import Problem
 from .products import all_finite
 from .tile import Tile, plan_for, tiles_of
-from .tile_terms import Gradients, TileTerm, add_at, tile_terms
+from .tile_terms import Gradients, TileTerm, tile_terms
 
 __all__ = ["ALPHA", "backward", "forward", "unsupported_reasons"]
 
@@ -122,7 +123,7 @@ def _normalized(scores: Tensor, alpha: float | Tensor) -> tuple[Tensor, Tensor]:
     """Probabilities that sum to one (0 in empty rows), and thresholds."""
     limit = threshold(scores, alpha)
     p = _from_limit(scores, limit, alpha)
-    total = p.sum(-1, keepdim=True)
+    total = row_sum(p, keepdim=True)
     return p / torch.where(total == 0, 1, total), limit
 
 

@@ -64,7 +64,9 @@ def compile_layout(
         merge: may a row's pairs be in two walks (softmax can merge their results, entmax cannot)?
     """
     patterns = [pattern, *(cut.exempt for cut in cuts if cut.exempt is not None)]
-    if any(cut.reach is not None for cut in cuts) or any(True for p in patterns for _ in p.tensors()):
+    if any(cut.reach is not None for cut in cuts) or any(
+        True for p in patterns for _ in p.tensors()
+    ):
         return _compile(pattern, cuts, n, m, device, merge)
     return _static(pattern, tuple(cut.exempt for cut in cuts), n, m, device, merge)
 
@@ -395,7 +397,9 @@ def _walks(pieces: list[_Piece], frame: _Frame, merge: bool) -> Layout:
     if frame.readable:
         pieces = [p for p in pieces if bool((p.high >= p.low).any())]
     strides = sorted({p.clause.stride for p in pieces})
-    local = [p for p in pieces if p.clause.stride == 1 and not (p.columns is not None or p.clause.rows)]
+    local = [
+        p for p in pieces if p.clause.stride == 1 and not (p.columns is not None or p.clause.rows)
+    ]
     if len(strides) == 2 and not local:
         # Sets of columns do not care in which order the queries come, and global rows are walked apart.
         groups = [(strides[1], pieces)]

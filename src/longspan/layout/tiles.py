@@ -25,7 +25,10 @@ def tile_list(pattern: Pattern, n: int, m: int, device: torch.device) -> TileLis
     """
     if next(pattern.tensors(), None) is None:
         found = _static(pattern, n, m)
-        moved = (x.to(device, non_blocking=True) for x in (found.rows, found.columns, found.mask, found.masks))
+        moved = (
+            x.to(device, non_blocking=True)
+            for x in (found.rows, found.columns, found.mask, found.masks)
+        )
         return TileList(*moved)
     return _build(pattern, n, m, device)
 
@@ -62,9 +65,13 @@ def _build(pattern: Pattern, n: int, m: int, device: torch.device) -> TileList:
         rows, columns, bits = rows[kept], columns[kept], bits[:, :, kept]
         full, empty_tile = full[:, :, kept], empty_tile[:, :, kept]
         partial = ~(full | empty_tile)
-        masks, where = bits[partial].unique(dim=0, return_inverse=True) if partial.any() else (
-            bits.new_zeros(0, TILE),
-            bits.new_zeros(0),
+        masks, where = (
+            bits[partial].unique(dim=0, return_inverse=True)
+            if partial.any()
+            else (
+                bits.new_zeros(0, TILE),
+                bits.new_zeros(0),
+            )
         )
         mask = torch.full(full.shape, TileList.EMPTY).masked_scatter(partial, where)
     else:

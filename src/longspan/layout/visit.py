@@ -108,7 +108,9 @@ class Plan:
         last = torch.where(high > low, high, 0).reshape(split).amax(-1)
         return torch.stack([first // TILE, (last + TILE - 1) // TILE])
 
-    def _listed(self, tiles: TileList, start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _listed(
+        self, tiles: TileList, start: Tensor, stop: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Entries of a tile list: the tile's column, the unit, the mask."""
         each = TILE // self.rows
         rows, columns = tiles.rows.cpu(), tiles.columns.cpu()
@@ -225,7 +227,9 @@ class Plan:
                     exists = exists & self._bits(p.tiles, part, mask, row, number)
         return exists
 
-    def _bits(self, tiles: TileList, part: Tensor, mask: Tensor, row: Tensor, number: int) -> Tensor:
+    def _bits(
+        self, tiles: TileList, part: Tensor, mask: Tensor, row: Tensor, number: int
+    ) -> Tensor:
         """The pairs that masks of one part allow, `(G, R, n, T)`; True in tiles that have no mask there."""
         own = (part == number) & (mask >= 0)
         words = tiles.masks[torch.where(own, mask, 0)[:, None, :], (row % TILE)[:, :, None]]

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..errors import describe, need_int, need_number
+from ..fixed_order import row_sum, summed_to
 from .tsallis import alpha_gradient, exponential, score_gradient, threshold
 
 __all__ = ["check_alpha", "entmax", "entmax15", "sparsemax"]
@@ -23,7 +24,8 @@ class _Entmax(torch.autograd.Function):
         limit = threshold(scores, order)[..., None]
         # An empty row has −inf as its threshold, where the difference would be NaN.
         p = exponential(torch.where(limit == -torch.inf, scores, scores - limit), order)
-        p = p / torch.where(p.sum(-1, keepdim=True) == 0, 1, p.sum(-1, keepdim=True))
+        total = row_sum(p, keepdim=True)
+        p = p / torch.where(total == 0, 1, total)
         ctx.save_for_backward(p, alpha)
         ctx.fixed = fixed
         return p
@@ -36,7 +38,7 @@ class _Entmax(torch.autograd.Function):
         to_scores = score_gradient(p, g, order) if ctx.needs_input_grad[0] else None
         to_alpha = None
         if alpha is not None and ctx.needs_input_grad[1]:
-            to_alpha = alpha_gradient(p, g, order)[..., None].sum_to_size(alpha.shape)
+            to_alpha = summed_to(alpha_gradient(p, g, order)[..., None], alpha.shape)
         return to_scores, to_alpha, None
 
 

@@ -16,6 +16,8 @@ import math
 import torch
 from torch import Tensor
 
+from ..fixed_order import row_sum
+
 __all__ = ["alpha_gradient", "exponential", "score_gradient", "threshold"]
 
 Alpha = float | Tensor
@@ -48,7 +50,7 @@ def threshold(scores: Tensor, alpha: Alpha) -> Tensor:
     empty = top == -math.inf
     x = scores - torch.where(empty, 0, top)
     if isinstance(alpha, float) and alpha == 1.0:
-        t = x.exp().sum(-1, keepdim=True).log()
+        t = row_sum(x.exp(), keepdim=True).log()
     elif isinstance(alpha, float) and alpha == 2.0:
         t = _newton_step(x, _sparsemax_by_sorting(x), alpha)[0]
     elif isinstance(alpha, float) and alpha == 1.5:
@@ -81,11 +83,13 @@ def alpha_gradient(p: Tensor, g: Tensor, alpha: Alpha) -> Tensor:
     safe = torch.where(far, a, 1)
     psi = torch.where(far, (torch.expm1(safe) - safe) / safe.square(), series)
     w = -p * log_p.square() * psi
-    return (w * (g - _mean_under(_slope(p, alpha), g))).sum(-1)
+    return row_sum(w * (g - _mean_under(_slope(p, alpha), g)))
 
 
 def _epsilon(alpha: Alpha, like: Tensor) -> Tensor:
-    return (torch.as_tensor(alpha, dtype=like.dtype, device=like.device) - 1).clamp(min=SMALLEST_EPSILON)
+    return (torch.as_tensor(alpha, dtype=like.dtype, device=like.device) - 1).clamp(
+        min=SMALLEST_EPSILON
+    )
 
 
 def _nan_only(y: Tensor) -> Tensor:
@@ -106,8 +110,8 @@ def _slope(p: Tensor, alpha: Alpha) -> Tensor:
 
 
 def _mean_under(s: Tensor, g: Tensor) -> Tensor:
-    total = s.sum(-1, keepdim=True)
-    return (s * g).sum(-1, keepdim=True) / torch.where(total == 0, 1, total)
+    total = row_sum(s, keepdim=True)
+    return row_sum(s * g, keepdim=True) / torch.where(total == 0, 1, total)
 
 
 def _sparsemax_by_sorting(x: Tensor) -> Tensor:
@@ -137,8 +141,8 @@ def _newton_step(x: Tensor, t: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor]:
     none ever lands right of the root.
     """
     p = exponential(x - t, alpha)
-    total = p.sum(-1, keepdim=True)
-    slope = _slope(p, alpha).sum(-1, keepdim=True)
+    total = row_sum(p, keepdim=True)
+    slope = row_sum(_slope(p, alpha), keepdim=True)
     epsilon = _epsilon(alpha, x)
     log_total = torch.where(total > 0, total, 1).log()
     phi = torch.where(total > 0, torch.expm1(epsilon * log_total) / epsilon, -1 / epsilon)

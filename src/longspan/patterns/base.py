@@ -267,9 +267,7 @@ def _over_heads(operator: Any, a: Pattern, b: Pattern) -> PerHead | None:
     return None
 
 
-def _combine(
-    node: type[_Combination], dual: type[_Combination], a: Pattern, b: Pattern
-) -> Pattern:
+def _combine(node: type[_Combination], dual: type[_Combination], a: Pattern, b: Pattern) -> Pattern:
     """Joins two patterns, flat, and drops what is idle: a ∘ a = a, and a ∘ (a • b) = a for the dual •.
 
     `Full` decides a union and is idle in an intersection.

@@ -44,7 +44,9 @@ class SameDocument(Pattern):
         for name, value, size in (("ids", self.ids, m), ("query_ids", self.query_ids, n)):
             if value is None:
                 continue
-            if value.shape[-1] != size or (value.dim() == 2 and not broadcasts(value.shape[0], batch)):
+            if value.shape[-1] != size or (
+                value.dim() == 2 and not broadcasts(value.shape[0], batch)
+            ):
                 raise ValueError(
                     f"SameDocument: {name} must have shape ({batch}, {size}), got {describe(value)}"
                 )

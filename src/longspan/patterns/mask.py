@@ -26,7 +26,11 @@ class Mask(Pattern):
 
     def check(self, batch: int, heads: int, n: int, m: int) -> None:
         shape = tuple(self.allowed.shape)
-        if not broadcasts(shape[0], batch) or not broadcasts(shape[1], heads) or shape[2:] != (n, m):
+        if (
+            not broadcasts(shape[0], batch)
+            or not broadcasts(shape[1], heads)
+            or shape[2:] != (n, m)
+        ):
             raise ValueError(
                 f"Mask: allowed must have shape ({batch} or 1, {heads} or 1, {n}, {m}), "
                 f"got {describe(self.allowed)}"
@@ -37,7 +41,9 @@ class Mask(Pattern):
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         if self.allowed.shape[2:] != (n, m):
-            raise ValueError(f"Mask: allowed is for other sizes than {n} × {m}: {describe(self.allowed)}")
+            raise ValueError(
+                f"Mask: allowed is for other sizes than {n} × {m}: {describe(self.allowed)}"
+            )
         if n == 0 or m == 0:
             shape = torch.broadcast_shapes(i.shape, j.shape)
             return torch.zeros((1, 1, *shape), dtype=torch.bool, device=i.device)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
 from ..errors import broadcasts, describe
+from ..fixed_order import spread
 from ..kinds import register_kind
 from ..patterns import Pattern
 
@@ -19,13 +21,13 @@ class Place(NamedTuple):
     Attributes:
         offset: j − i of every pair, int64 `(N, M)`.
         q: queries `(B, H, N, D)`.
-        k: keys, repeated to the query heads, `(B, H, M, D)`.
+        meet: gives rows `(B, H, N, D)` · kᵀ, without a gradient for pairs that do not exist.
         scale: what the scores were multiplied by.
     """
 
     offset: Tensor
     q: Tensor
-    k: Tensor
+    meet: Callable[[Tensor], Tensor]
     scale: float
 
 
@@ -89,7 +91,8 @@ def check_per_query(name: str, value: float | Tensor, batch: int, heads: int, n:
 
 
 def per_query(value: float | Tensor, like: Tensor) -> Tensor:
-    """A per-query quantity as `(B|1, H|1, N|1, 1)`, in the dtype of `like`."""
+    """A per-query quantity as `(B, H, N, 1)`, in the dtype and for the rows of `like`, `(B, H, N, D)`."""
     if not isinstance(value, Tensor):
         return like.new_full((1, 1, 1, 1), value)
-    return value.to(like.dtype).reshape((1,) * (3 - value.dim()) + tuple(value.shape) + (1,))
+    whole = spread(value.to(like.dtype), tuple(like.shape[:3]))
+    return whole[..., None]

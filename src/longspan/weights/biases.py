@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import broadcasts, describe, need_int, need_tensor
+from ..fixed_order import lookup, spread
 from .base import Place, Weight
 
 __all__ = ["Alibi", "Bias", "DistanceBias", "table_index", "table_right"]
@@ -68,7 +69,7 @@ class DistanceBias(Weight):
     def on_scores(self, scores: Tensor, place: Place) -> Tensor:
         table = self.table if self.table.dim() == 2 else self.table[None]
         index = table_index(place.offset, table.shape[1], self.right)
-        return scores + table.to(scores.dtype)[:, index]
+        return scores + lookup(table.to(scores.dtype), index)
 
 
 class Alibi(Weight):
@@ -90,10 +91,13 @@ class Alibi(Weight):
 
     def check(self, batch: int, heads: int, n: int, m: int, d: int) -> None:
         if not broadcasts(self.slopes.shape[0], heads):
-            raise ValueError(f"Alibi: slopes must have shape ({heads},), got {describe(self.slopes)}")
+            raise ValueError(
+                f"Alibi: slopes must have shape ({heads},), got {describe(self.slopes)}"
+            )
 
     def on_scores(self, scores: Tensor, place: Place) -> Tensor:
-        return scores - self.slopes.to(scores.dtype)[:, None, None] * place.offset.abs()
+        slopes = self.slopes.to(scores.dtype)[:, None, None]
+        return scores - spread(slopes, (*scores.shape[:3], 1)) * place.offset.abs()
 
 
 def table_right(name: str, length: int, right: int | None) -> int:

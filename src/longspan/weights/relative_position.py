@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ..errors import broadcasts, describe, need_tensor
+from ..fixed_order import lookup, spread
 from .base import Place, Weight
 from .biases import table_index, table_right
 
@@ -48,7 +50,9 @@ class RelativePosition(Weight):
     def check(self, batch: int, heads: int, n: int, m: int, d: int) -> None:
         for name in self.learned:
             value = getattr(self, name)
-            if value is not None and (not broadcasts(value.shape[0], heads) or value.shape[-1] != d):
+            if value is not None and (
+                not broadcasts(value.shape[0], heads) or value.shape[-1] != d
+            ):
                 raise ValueError(
                     f"RelativePosition: {name} must be for {heads} heads of size {d}, got {describe(value)}"
                 )
@@ -57,10 +61,12 @@ class RelativePosition(Weight):
         dtype = scores.dtype
         rows = place.q
         if self.position_bias is not None:
-            rows = rows + self.position_bias.to(dtype)[:, None, :]
+            rows = rows + spread(self.position_bias.to(dtype)[:, None], rows.shape)
         index = table_index(place.offset, self.positions.shape[1], self.right)
         every = rows @ self.positions.to(dtype).transpose(-1, -2)  # (B, H, N, L)
-        added = every.gather(-1, index.expand(*scores.shape))
+        n, length = every.shape[2:]
+        row = torch.arange(n, device=index.device)[:, None]
+        added = lookup(every.flatten(2), row * length + index)
         if self.content_bias is not None:
-            added = added + (place.k @ self.content_bias.to(dtype)[:, :, None]).transpose(-1, -2)
+            added = added + place.meet(spread(self.content_bias.to(dtype)[:, None], rows.shape))
         return scores + place.scale * added

@@ -1,7 +1,7 @@
 """Random problems of attention: what every backend's contract is checked on.
 
-Hypothesis draws the structure (names, sizes, flags and a seed); `Case.build` makes the tensors from the seed, so that a failing
-case prints short and can be built again.
+Hypothesis draws the structure (names, sizes, flags and a seed); `Case.build` makes the tensors from
+the seed, so that a failing case prints short and can be built again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Case:
 
 
 class Built:
-    """The tensors of a case. Values are drawn in float64 on the CPU: the same for every dtype, up to rounding."""
+    """The tensors of a case. Values are drawn in float64 on the CPU: the same for every dtype, up
+    to rounding.
+    """
 
     def __init__(self, case: Case, dtype: torch.dtype, device: str) -> None:
         self.case, self.dtype, self.device = case, dtype, device

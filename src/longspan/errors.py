@@ -1,4 +1,6 @@
-"""Checks that every part uses, and how their messages read: the argument, what came, what was expected."""
+"""Checks that every part uses, and how their messages read: the argument, what came, what was
+expected.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def describe(value: Any) -> str:
 
 
 def broadcasts(size: int, wanted: int) -> bool:
-    """Is a size 1, or the one wanted? (`in (1, wanted)` would not see through the sizes of a traced program.)"""
+    """Is a size 1, or the one wanted? (`in (1, wanted)` would not see through the sizes of a traced
+    program.)
+    """
     return size == 1 or size == wanted
 
 
@@ -46,7 +50,7 @@ def need_bool(name: str, value: Any) -> None:
 
 
 def need_tensor(name: str, value: Any, kind: str, dims: tuple[int, ...]) -> None:
-    """Raises unless `value` is a tensor of the kind ("bool", "int" or "float") with so many dims."""
+    """Raises unless `value` is a tensor of a kind ("bool", "int", "float") with so many dims."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a {kind} tensor, got {describe(value)}")
     if kind == "bool":

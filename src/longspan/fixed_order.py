@@ -1,6 +1,8 @@
-"""Sums in one fixed order: their bits depend neither on the number of threads nor on which part of a GPU is done first.
+"""Sums in one fixed order: their bits depend neither on the number of threads nor on which part of
+a GPU is done first.
 
-PyTorch shares one long sum among threads, so its rounding follows their number; sums with many results it does not share.
+PyTorch shares one long sum among threads, so its rounding follows their number; sums with many
+results it does not share.
 """
 
 from __future__ import annotations

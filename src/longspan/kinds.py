@@ -1,4 +1,6 @@
-"""Patterns, weights and normalisers by name, so that a traced program can speak of them in text and numbers."""
+"""Patterns, weights and normalisers by name, so that a traced program can speak of them in text and
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,10 @@ def kind_named(name: str) -> type:
 
 
 def rebuilt(kind: type, values: list[Any]) -> Any:
-    """An object of a class from the values of its `fields`, which were checked when it was first made."""
-    made = object.__new__(kind)
+    """An object of a class from the values of its `fields`, which were checked when it was first
+    made.
+    """
+    made: Any = object.__new__(kind)
     for name, value in zip(kind.fields, values, strict=True):  # type: ignore[attr-defined]
         setattr(made, name, value)
     return made

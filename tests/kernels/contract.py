@@ -37,11 +37,13 @@ def exact(case: Case, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
 
 
 def eager(built: Built) -> dict[str, Tensor]:
-    """Plain dense PyTorch in the inputs' own dtype: the error that a backend may have is measured on it."""
+    """Plain dense PyTorch in the inputs' own dtype: the error that a backend may have is measured
+    on it.
+    """
     torch.manual_seed(built.case.seed)
     call = prepared(built.q, built.k, built.v, **built.options)
     problem = dense_problem(call.q, call.k, call.meaning, call.settings)
-    p, exists = reference.probabilities(call.q, call.k, problem)
+    p, _ = reference.probabilities(call.q, call.k, problem)
     if call.settings.dropout > 0:
         seed = torch.randint(2**63 - 1, (1,), device=built.device)
         batch, heads, n, m = p.shape
@@ -62,9 +64,9 @@ def eager(built: Built) -> dict[str, Tensor]:
 def agrees(case: Case, dtype: torch.dtype, backend: str, device: str) -> Iterator[str]:
     """Names what of a case is farther from the float64 reference than it may be.
 
-    The bound is twice the error of eager PyTorch (three times for gradients) and one ulp of the largest entry; of 1, the size
-    of the inputs, where entries cancel to less. The float64 reference has no better one to measure it by: there the bound is
-    one ulp for every term of a row's sums.
+    The bound is twice the error of eager PyTorch (three times for gradients) and one ulp of the
+    largest entry; of 1, the size of the inputs, where entries cancel to less. The float64 reference
+    has no better one to measure it by: there the bound is one ulp for every term of a row's sums.
     """
     want = exact(case, dtype, device)
     have = case.build(dtype, device).run(backend)

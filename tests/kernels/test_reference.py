@@ -1,4 +1,6 @@
-"""The reference defines the answer: here it is held against loops over numbers, and against finite differences."""
+"""The reference defines the answer: here it is held against loops over numbers, and against finite
+differences.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,8 @@ def test_gradients_against_finite_differences(weight: str | None, normalizer: st
     def run(*_: Tensor) -> Tensor:
         return ls.attention(built.q, built.k, built.v, backend="reference", **built.options)
 
-    # A reach is a whole number of tokens: the steps of the differences are too small to move one here.
+    # A reach is a whole number of tokens: the steps of the differences are too small to move one
+    # here.
     assert torch.autograd.gradcheck(run, leaves)
 
 

@@ -109,7 +109,9 @@ def test_no_buffer_over_32_mib(name: str) -> None:
     ids=str,
 )
 def test_cost_follows_the_tiles(pattern: Pattern) -> None:
-    """The matrix products of the forward are those of the touched tiles, and little more where rows are grouped."""
+    """The matrix products of the forward are those of the touched tiles, and little more where rows
+    are grouped.
+    """
     asked = problem(2048, pattern)
     with FlopCounterMode(display=False) as counter:
         torch_backend.forward(asked)

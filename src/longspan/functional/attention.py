@@ -83,10 +83,11 @@ def attention(
 
         s = scale · q·kᵀ, then every weight in turn;  p = normaliser(s);  y = dropout(p) · v
 
-    The pairs that exist are `pattern & (within reach | exempt)`: a weight with a reach cuts, but never pairs that it exempts.
-    Positions are those of the keys, 0 … M−1; query row r sits at position r + M − N. A query without any pair gives 0, and
-    gradient 0. Sums are kept in float32 whatever the dtype. Gradients go to q, k, v and every learned tensor of the weights
-    and the normaliser; a second derivative raises.
+    The pairs that exist are `pattern & (within reach | exempt)`: a weight with a reach cuts, but
+    never pairs that it exempts. Positions are those of the keys, 0 … M−1; query row r sits at
+    position r + M − N. A query without any pair gives 0, and gradient 0. Sums are kept in float32
+    whatever the dtype. Gradients go to q, k, v and every learned tensor of the weights and the
+    normaliser; a second derivative raises.
 
     Args:
         q: queries `(B, H, N, D)`: float32, bfloat16, float16 or float64.
@@ -97,7 +98,8 @@ def attention(
         normalizer: scores to probabilities; None is `Softmax()`.
         scale: of q·k; None is 1/√D.
         key_padding: bool `(B, M)`, True for a real key; the others do not exist.
-        dropout: share of the probabilities to drop, drawn from torch's generator; the same pairs for every backend.
+        dropout: share of the probabilities to drop, drawn from torch's generator; the same pairs
+            for every backend.
         backend: `"auto"` takes the first that accepts the call; a named one never falls back.
 
     Returns:
@@ -156,7 +158,8 @@ def attention_map(
     scale: float | None = None,
     key_padding: Tensor | None = None,
 ) -> Tensor:
-    """The weights themselves, dense, for looking at: float32 `(B, H, N, M)` with y = a·v before dropout.
+    """The weights themselves, dense, for looking at: float32 `(B, H, N, M)` with y = a·v before
+    dropout.
 
     Arguments as for `attention`. Takes N·M memory, whatever the pattern.
     """

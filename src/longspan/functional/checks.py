@@ -1,4 +1,6 @@
-"""Checks of a call's arguments: shapes, dtypes and numbers always, the values of tensors where reading them is free."""
+"""Checks of a call's arguments: shapes, dtypes and numbers always, the values of tensors where
+reading them is free.
+"""
 
 from __future__ import annotations
 
@@ -74,12 +76,15 @@ def check_call(
     key_padding: Any,
     dropout: Any,
 ) -> None:
-    """Raises unless the pattern, the weights and the rest fit q, k and v. Looks at no tensor's values."""
+    """Raises unless the pattern, the weights and the rest fit q, k and v. Looks at no tensor's
+    values.
+    """
     batch, heads, n, d = q.shape
     m = k.shape[2]
     if not isinstance(meaning.pattern, Pattern):
         raise TypeError(
-            f"pattern must be a pattern (longspan.patterns) or None, got {describe(meaning.pattern)}"
+            "pattern must be a pattern (longspan.patterns) or None, "
+            f"got {describe(meaning.pattern)}"
         )
     if not isinstance(meaning.normalizer, Normalizer):
         raise TypeError(
@@ -106,7 +111,8 @@ def check_call(
     if key_padding is not None:
         if not isinstance(key_padding, Tensor) or key_padding.dtype != torch.bool:
             raise TypeError(
-                f"key_padding must be a bool tensor, True for a real key, got {describe(key_padding)}"
+                "key_padding must be a bool tensor, True for a real key, "
+                f"got {describe(key_padding)}"
             )
         if key_padding.shape != (batch, m):
             raise ValueError(

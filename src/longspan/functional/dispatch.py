@@ -29,7 +29,9 @@ def need_backend(backend: object) -> None:
 
 
 def refusals(problem: Problem) -> dict[str, list[str]]:
-    """For each backend that "auto" tries, why it would not take the problem; no reasons means that it would."""
+    """For each backend that "auto" tries, why it would not take the problem; no reasons means that
+    it would.
+    """
     return {name: backend.unsupported_reasons(problem) for name, backend in BACKENDS.items()}
 
 

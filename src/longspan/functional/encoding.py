@@ -1,8 +1,10 @@
-"""A call's pattern, weights and normaliser as text, numbers and tensors: what an operator of a traced program can take.
+"""A call's pattern, weights and normaliser as text, numbers and tensors: what an operator of a
+traced program can take.
 
-The text gives the structure alone; numbers and tensors are lists beside it, in the order in which the text names them, so that
-neither a new length nor a new window needs a new text. Letters: `_` None, `T` and `F`, `i` the next int, `f` the next float,
-`t` the next fixed tensor, `g` the next learned one, `'…'` a word, `[…]` a tuple, `@name(…)` an object with its fields.
+The text gives the structure alone; numbers and tensors are lists beside it, in the order in which
+the text names them, so that neither a new length nor a new window needs a new text. Letters: `_`
+None, `T` and `F`, `i` the next int, `f` the next float, `t` the next fixed tensor, `g` the next
+learned one, `'…'` a word, `[…]` a tuple, `@name(…)` an object with its fields.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ class Explanation:
 
     Attributes:
         backend: the one that runs the call; None when none takes it.
-        refusals: for each backend that was asked, why it does not take the call; empty when it does.
+        refusals: for each backend that was asked, why it does not take the call; empty when it
+            does.
         pairs: (query, key) pairs that exist, over all samples and heads.
         all_pairs: how many there would be without a pattern: B·H·N·M.
         tiles: tiles of 64 × 64 pairs that are touched: the cost.
@@ -38,7 +39,8 @@ class Explanation:
         bytes: the least that the forward has to read and write.
         dense_bytes: what one dense matrix of float32 scores would take.
         notes: what the layout had to do.
-        instructions: sets of vector instructions that the compiled part can use here; empty when it was not built.
+        instructions: sets of vector instructions that the compiled part can use here; empty when it
+            was not built.
     """
 
     backend: str | None
@@ -65,9 +67,11 @@ class Explanation:
         ]
         lines += [
             f"pairs     {self.pairs:,} of {self.all_pairs:,} ({share:.2%})",
-            f"tiles     {self.tiles:,} of {TILE} × {TILE}, {filled:.0%} filled, in {_count(self.walks, 'walk')}",
+            f"tiles     {self.tiles:,} of {TILE} × {TILE}, {filled:.0%} filled, "
+            f"in {_count(self.walks, 'walk')}",
             f"flops     {_short(self.flops)} forward, {_short(self.backward_flops)} backward",
-            f"bytes     {_short(self.bytes)}B in and out; a dense score matrix would be {_short(self.dense_bytes)}B",
+            f"bytes     {_short(self.bytes)}B in and out; "
+            f"a dense score matrix would be {_short(self.dense_bytes)}B",
         ]
         lines += [f"note      {note}" for note in self.notes]
         lines += [f"compiled  {', '.join(self.instructions) or 'no: pure PyTorch only'}"]
@@ -154,10 +158,11 @@ def check(
     dropout: float = 0.0,
     backend: Backend = "auto",
 ) -> None:
-    """Raises when something is wrong with a call, the values of its tensors included. Waits for a GPU.
+    """Raises when something is wrong with a call, the values of its tensors included. Waits for a
+    GPU.
 
-    `attention` itself looks at values on the CPU only, and never at those of q, k and v: here NaN in a query, or in a key or
-    value that is not padding, raises too. Arguments as for `attention`.
+    `attention` itself looks at values on the CPU only, and never at those of q, k and v: here NaN
+    in a query, or in a key or value that is not padding, raises too. Arguments as for `attention`.
     """
     call = prepared(
         q,

@@ -1,7 +1,7 @@
 """Attention as operators of `torch.library`: what `torch.compile` and `torch.export` see.
 
-The operators take tensors, numbers and a text that gives the structure of the call (`encoding`). The layout is compiled inside,
-where sizes are plain numbers: a traced program holds for any length.
+The operators take tensors, numbers and a text that gives the structure of the call (`encoding`).
+The layout is compiled inside, where sizes are plain numbers: a traced program holds for any length.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
     learned, fixed = lists[: ctx.counts[0]], lists[ctx.counts[0] :]
     wanted = list(ctx.needs_input_grad[5]) if learned else []
     # An empty list counts as one of tensors, whatever it could have held.
-    none = [[] if value == [] else None for value in ctx.rest]
+    none: list[Any] = [[] if value == [] else None for value in ctx.rest]
     if grad is None:
         return (*[None] * 5, [None] * len(learned), [None] * len(fixed), *none)
     found = attention_backward_op(

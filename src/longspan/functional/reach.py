@@ -14,14 +14,17 @@ FARTHEST = 2**30
 
 
 def integer_reach(weight: Weight, device: torch.device) -> Tensor | None:
-    """How far each query looks under a weight, int32 `(B|1, H|1, N|1)`, or None when the weight cuts nothing.
+    """How far each query looks under a weight, int32 `(B|1, H|1, N|1)`, or None when the weight
+    cuts nothing.
 
-    Without gradient. A bell with threshold k has ⌊√(−2·variance·ln k) + 10⁻³⌋; a ramp the largest d at which it is above 0;
-    then the smaller of that and `max_reach`. −1 is a query that does not even see itself.
+    Without gradient. A bell with threshold k has ⌊√(−2·variance·ln k) + 10⁻³⌋; a ramp the largest d
+    at which it is above 0; then the smaller of that and `max_reach`. −1 is a query that does not
+    even see itself.
     """
     if isinstance(weight, Ramp):
         span = torch.as_tensor(weight.per_token(), dtype=torch.float64, device=device).detach()
-        # In float32 and float64 alike: softness + span − d is above 0 exactly when d is below the sum.
+        # In float32 and float64 alike: softness + span − d is above 0 exactly when d is below the
+        # sum.
         reach = ((weight.softness + span).ceil() - 1).nan_to_num(0).clamp(-1, FARTHEST)
         return _three_dims(reach.to(torch.int32))
     if not isinstance(weight, Bell):

@@ -20,7 +20,9 @@ SUM_BYTES = 2 * BUFFER_BYTES
 
 
 def key_heads_at_once(problem: Problem) -> Iterator[KeyHeads]:
-    """Samples and key heads whose gradients are summed at once: all, some samples, or some heads of one sample."""
+    """Samples and key heads whose gradients are summed at once: all, some samples, or some heads of
+    one sample.
+    """
     batch, heads = problem.k.shape[:2]
     width = max(problem.k.shape[3], problem.v.shape[3]) * problem.wide.itemsize
     longest = max(problem.layout.m, 1)
@@ -81,7 +83,9 @@ class SlotSums:
         )
 
     def units(self) -> Iterator[tuple[Tensor, bool]]:
-        """The units that touch the range, and whether their rows are done with this visit (else only their keys)."""
+        """The units that touch the range, and whether their rows are done with this visit (else
+        only their keys).
+        """
         units, which, problem = self.plan.units(), self.sums.which, self.sums.problem
         chosen = (units.first < self.stop) & (units.last >= self.start)
         if self.walk.batch > 1:

@@ -1,7 +1,9 @@
-"""Dropout that every backend draws alike: Philox 4×32-10, keyed by a seed and counted by (b, h, i, j).
+"""Dropout that every backend draws alike: Philox 4×32-10, keyed by a seed and counted by (b, h, i,
+j).
 
-The four words of one draw serve four neighbouring keys: the pair (i, j) takes word j mod 4 of the counter
-(⌊j/4⌋, i, h, b), and is kept when that word is at least ⌊dropout·2³²⌋. i is taken mod 2³², as it may be negative.
+The four words of one draw serve four neighbouring keys: the pair (i, j) takes word j mod 4 of the
+counter (⌊j/4⌋, i, h, b), and is kept when that word is at least ⌊dropout·2³²⌋. i is taken mod 2³²,
+as it may be negative.
 
 Reference:
     Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11).
@@ -42,7 +44,9 @@ def keep(seed: Tensor, dropout: float, b: Tensor, h: Tensor, i: Tensor, j: Tenso
 
 
 def philox(counter: list[Tensor], key: list[Tensor]) -> list[Tensor]:
-    """Four random words for each counter of four words, under a key of two; all are 32-bit numbers in int64."""
+    """Four random words for each counter of four words, under a key of two; all are 32-bit numbers
+    in int64.
+    """
     for _ in range(ROUNDS):
         counter = _mixed(counter, key)
         key = [(k + step) & WORD for k, step in zip(key, KEY_STEPS, strict=True)]
@@ -50,7 +54,7 @@ def philox(counter: list[Tensor], key: list[Tensor]) -> list[Tensor]:
 
 
 def _mixed(counter: list[Tensor], key: list[Tensor]) -> list[Tensor]:
-    """One round. A product wraps around in 64 bits, which leaves both of its 32-bit halves right."""
+    """One round. A product wraps around in 64 bits, which leaves both 32-bit halves right."""
     first, second = counter[0] * MULTIPLIERS[0], counter[2] * MULTIPLIERS[1]
     return [
         ((second >> 32) & WORD) ^ counter[1] ^ key[0],

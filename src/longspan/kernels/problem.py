@@ -23,7 +23,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Term:
-    """One weight as tensors; `number` is its bit in a part's `active`. Learned tensors are float32 (or float64)."""
+    """One weight as tensors; `number` is its bit in a part's `active`. Learned tensors are float32
+    (or float64).
+    """
 
     number: int
 
@@ -39,7 +41,9 @@ class BellTerm(Term):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RampTerm(Term):
-    """clip((softness + span − |i−j|)/softness, 0, 1), span `(B|1, H|1, N|1)`: see `longspan.weights.Ramp`."""
+    """clip((softness + span − |i−j|)/softness, 0, 1), span `(B|1, H|1, N|1)`: see
+    `longspan.weights.Ramp`.
+    """
 
     span: Tensor
     softness: float
@@ -69,7 +73,9 @@ class AlibiTerm(Term):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RelativeTerm(Term):
-    """Transformer-XL's terms, positions `(H|1, L, D)`, biases `(H|1, D)`: see `longspan.weights.RelativePosition`."""
+    """Transformer-XL's terms, positions `(H|1, L, D)`, biases `(H|1, D)`: see
+    `longspan.weights.RelativePosition`.
+    """
 
     positions: Tensor
     content_bias: Tensor | None

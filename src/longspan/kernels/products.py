@@ -13,7 +13,9 @@ __all__ = ["all_finite", "collect", "meet", "over_seen"]
 
 
 def all_finite(*tensors: Tensor) -> bool:
-    """Are all numbers finite? (One number is read back; a sum that overflows counts as not finite, which is only slower.)"""
+    """Are all numbers finite? (One number is read back; a sum that overflows counts as not finite,
+    which is only slower.)
+    """
     total = sum(x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32)) for x in tensors)
     return math.isfinite(float(total))
 
@@ -25,7 +27,8 @@ def over_seen(p: Tensor, seen: Tensor, x: Tensor, *, finite: bool | None = None)
         p: weights `(…, R, L)`, 0 where not seen.
         seen: bool, broadcasts with `p`.
         x: values `(…, L, D)`.
-        finite: are all numbers of x known to be finite? None looks, except in a traced program, which cannot.
+        finite: are all numbers of x known to be finite? None looks, except in a traced program,
+            which cannot.
     """
     if finite is None:
         finite = not torch.compiler.is_compiling() and all_finite(x)

@@ -15,7 +15,8 @@ from .products import over_seen
 
 __all__ = ["BUFFER_BYTES", "KeyHeads", "Tile", "plan_for", "tiles_of"]
 
-# A larger buffer would be mapped afresh by the allocator at every call, which costs more than it saves.
+# A larger buffer would be mapped afresh by the allocator at every call, which costs more than it
+# saves.
 BUFFER_BYTES = 16 << 20
 
 
@@ -30,7 +31,8 @@ class KeyHeads(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Tile:
-    """G blocks of R query rows with L keys each, for P copies: samples and heads that share these pairs.
+    """G blocks of R query rows with L keys each, for P copies: samples and heads that share these
+    pairs.
 
     Attributes:
         b: sample of each copy and block, int64 `(P, G)`.
@@ -135,7 +137,9 @@ class Tile:
 
 
 def plan_for(problem: Problem, walk: Walk) -> Plan:
-    """The walk's units in blocks of 64 rows, or of fewer where rows are so long that 64 would not fit a buffer."""
+    """The walk's units in blocks of 64 rows, or of fewer where rows are so long that 64 would not
+    fit a buffer.
+    """
     layout = problem.layout
     rows = TILE
     while rows > 1 and rows // 2 >= walk.queries.length:

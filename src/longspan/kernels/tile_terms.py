@@ -1,8 +1,9 @@
 """Weights on a group of tiles, and their gradients, for the torch backend.
 
-Each kind of term has a class with `forward(s)`, which returns the scores after it, `factor()`, which returns what multiplies
-the probabilities, and the backward of each. All of them see one `Tile`: S = (P, G, R, L) scores of P copies (samples and
-heads that share pairs) of G blocks of R query rows with L keys each.
+Each kind of term has a class with `forward(s)`, which returns the scores after it, `factor()`,
+which returns what multiplies the probabilities, and the backward of each. All of them see one
+`Tile`: S = (P, G, R, L) scores of P copies (samples and heads that share pairs) of G blocks of R
+query rows with L keys each.
 """
 
 from __future__ import annotations
@@ -42,11 +43,15 @@ class Gradients:
         return (term.number, name) in self.wanted
 
     def of(self, term: Term, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The running sum for a learned tensor, which may be kept in a larger shape than the tensor has."""
+        """The running sum for a learned tensor, which may be kept in a larger shape than the tensor
+        has.
+        """
         return self.sum_for((term.number, name), shape)
 
     def sum_for(self, key: tuple[int, str], shape: tuple[int, ...]) -> Tensor:
-        """The running sum under a key; in float64, as thousands of pairs may meet in one entry, unless it is large."""
+        """The running sum under a key; in float64, as thousands of pairs may meet in one entry,
+        unless it is large.
+        """
         if key not in self.sums:
             small = 8 * math.prod(shape) <= BUFFER_BYTES
             dtype = torch.float64 if small else self.problem.wide
@@ -86,14 +91,18 @@ class TileTerm:
         return None
 
     def backward(self, ds: Tensor, gradients: Gradients, to_q: Tensor) -> Tensor:
-        """The gradient before the term, from that after it; what goes to q beside the scores is added to `to_q`."""
+        """The gradient before the term, from that after it; what goes to q beside the scores is
+        added to `to_q`.
+        """
         return ds
 
     def factor_backward(self, to_log: Tensor, gradients: Gradients) -> None:
         """From the gradient to the logarithm of the factor, 0 where no pair exists."""
 
     def to_keys(self) -> tuple[Tensor, Tensor] | None:
-        """What goes to k beside the scores, as weights `(P, G, R, L)` and rows `(P, G, R, D)`; after `backward`."""
+        """What goes to k beside the scores, as weights `(P, G, R, L)` and rows `(P, G, R, D)`;
+        after `backward`.
+        """
         return None
 
 

@@ -1,9 +1,10 @@
 """The portable backend: tiled, pure PyTorch, on any device.
 
-Forward and backward visit groups of tiles (`layout.visit`): gather queries and keys, one batched product for the scores, the
-weights in turn, the normaliser over whole rows, one product with the values. The backward recomputes what the forward had.
-No working buffer is over 32 MiB. On a GPU each call waits once for the layout's counts and once to know whether all inputs are
-finite; faster backends do neither.
+Forward and backward visit groups of tiles (`layout.visit`): gather queries and keys, one batched
+product for the scores, the weights in turn, the normaliser over whole rows, one product with the
+values. The backward recomputes what the forward had. No working buffer is over 32 MiB. On a GPU
+each call waits once for the layout's counts and once to know whether all inputs are finite; faster
+backends do neither.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def unsupported_reasons(problem: Problem) -> list[str]:
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Attention `(B, H, N, Dv)`, and each row's threshold T `(B, H, N)`: see `normalizers.tsallis`."""
+    """Attention `(B, H, N, Dv)`, and each row's T `(B, H, N)`: see `normalizers.tsallis`."""
     q, v = problem.q, problem.v
     shape = q.shape[:3]
     dtype = problem.wide if problem.layout.merged else q.dtype
@@ -57,7 +58,8 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
 def backward(
     problem: Problem, out: Tensor, limits: Tensor, grad: Tensor, wanted: frozenset[tuple[int, str]]
 ) -> tuple[Tensor, Tensor, Tensor, dict[tuple[int, str], Tensor]]:
-    """Gradients of q, k and v, and the wanted ones of learned tensors, summed to shapes that may be larger than theirs.
+    """Gradients of q, k and v, and the wanted ones of learned tensors, summed to shapes that may be
+    larger than theirs.
 
     Args:
         problem: what was computed.
@@ -95,7 +97,9 @@ class _Saved(NamedTuple):
 
 
 class _After(NamedTuple):
-    """What comes after the normaliser: the weights that meet the values, and what made them of the probabilities."""
+    """What comes after the normaliser: the weights that meet the values, and what made them of the
+    probabilities.
+    """
 
     a: Tensor
     factor: Tensor | None
@@ -108,7 +112,9 @@ def _alpha(tile: Tile) -> float | Tensor:
 
 
 def _scores(tile: Tile) -> tuple[Tensor, list[TileTerm]]:
-    """Scores `(P, G, R, L)` after all weights, −inf where no pair exists, and the terms as they went forward."""
+    """Scores `(P, G, R, L)` after all weights, −inf where no pair exists, and the terms as they
+    went forward.
+    """
     terms = tile_terms(tile.problem, tile)
     s = tile.meet_keys(tile.q).mul_(tile.problem.scale)
     for term in terms:
@@ -162,7 +168,9 @@ def _merged(
 
 
 def _backward_tile(tile: Tile, slots: SlotSums, saved: _Saved, whole: bool) -> None:
-    """Adds one tile's gradients; those of its rows only when `whole`, as a unit may come again for its other keys."""
+    """Adds one tile's gradients; those of its rows only when `whole`, as a unit may come again for
+    its other keys.
+    """
     problem, alpha = tile.problem, _alpha(tile)
     limit = saved.limits[tile.at]
     scores, terms = _scores(tile)

@@ -1,8 +1,9 @@
 """Patterns as unions of clauses: the rules by which each kind of pattern is compiled.
 
-A clause is an intersection of simple things: limits (one interval a row), global rows, sets of keys, a residue class,
-documents, and whatever is none of these and becomes a tile list. A new pattern adds a rule to `_RULES`, or none: then it is a
-tile list, found by asking `contains` for every tile.
+A clause is an intersection of simple things: limits (one interval a row), global rows, sets of
+keys, a residue class, documents, and whatever is none of these and becomes a tile list. A new
+pattern adds a rule to `_RULES`, or none: then it is a tile list, found by asking `contains` for
+every tile.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class TooManyClauses(Exception):
 
 
 class Within(Pattern):
-    """The pair (i, j) exists when |i − j| ≤ reach: a learned reach as a pattern. Int `(B|1, H|1, N)`."""
+    """The pair (i, j) exists when |i − j| ≤ reach: a learned reach as a pattern. Int `(B|1, H|1,
+    N)`.
+    """
 
     fields = ("reach",)
 
@@ -103,7 +106,9 @@ class Clause:
         )
 
     def __le__(self, other: Clause) -> bool:
-        """Does everything that the other asks for stand here too? Then the other has all these pairs."""
+        """Does everything that the other asks for stand here too? Then the other has all these
+        pairs.
+        """
         return self.stride % other.stride == 0 and all(
             p in mine
             for mine, theirs in (
@@ -118,7 +123,9 @@ class Clause:
 
     @property
     def is_interval(self) -> bool:
-        """One interval a row around the query itself, and nothing else (but for which rows have it)."""
+        """One interval a row around the query itself, and nothing else (but for which rows have
+        it).
+        """
         return not self.columns and self.stride == 1 and not self.documents and not self.tiles
 
     @property

@@ -1,10 +1,11 @@
 """From a pattern, and what weights cut, to a layout.
 
-The pairs that exist are pattern & (within reach | exempt), the bracket once for every weight that cuts or exempts. Written as a
-union of clauses, those become disjoint pieces:
+The pairs that exist are pattern & (within reach | exempt), the bracket once for every weight that
+cuts or exempts. Written as a union of clauses, those become disjoint pieces:
 
 1. Clauses that are one interval around the query merge into one interval a row.
-2. Every other clause loses that interval: what is left of it and what is right of it are two intervals.
+2. Every other clause loses that interval: what is left of it and what is right of it are two
+intervals.
 3. Keys that a set of columns already has are struck out of the pieces after it.
 4. Global rows are taken out and walked apart, so that one long row does not make a tile of 64 long.
 
@@ -40,7 +41,9 @@ __all__ = ["Cut", "compile_layout"]
 
 
 class Cut(NamedTuple):
-    """What one weight does to existence: pairs farther than `reach` (int `(B|1, H|1, N)`) go, but for `exempt` ones."""
+    """What one weight does to existence: pairs farther than `reach` (int `(B|1, H|1, N)`) go, but
+    for `exempt` ones.
+    """
 
     reach: Tensor | None = None
     exempt: Pattern | None = None
@@ -143,7 +146,7 @@ def _compile_heads(
 
 
 class _Choice(NamedTuple):
-    """One way to exist: for each weight either exempt from it, or within its reach and not exempt."""
+    """One way to exist: each weight either exempts the pair, or has it within its reach."""
 
     active: int
     reaches: tuple[Tensor, ...]
@@ -171,7 +174,7 @@ def _choices(cuts: tuple[Cut, ...]) -> list[_Choice]:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Pairs in terms of positions: row r has the keys low … high (inclusive) that the rest allows."""
+    """Pairs by positions: row r has the keys low … high (inclusive) that the rest allows."""
 
     clause: Clause
     low: Tensor
@@ -194,7 +197,9 @@ class _Frame:
         self.most_rows = 0
 
     def bounds(self, clause: Clause) -> tuple[Tensor, Tensor]:
-        """First and last key of every row under the clause's limits, documents and rows; (0, −1) is empty."""
+        """First and last key of every row under the clause's limits, documents and rows; (0, −1) is
+        empty.
+        """
         low = torch.zeros(1, 1, self.n, dtype=torch.int64, device=self.device)
         high = low + (self.m - 1)
         for limit in clause.limits + clause.documents:
@@ -219,7 +224,8 @@ class _Frame:
 
     def columns(self, clause: Clause) -> tuple[Tensor | None, int]:
         """Which keys a clause is for, bool `(B|1, m)`, or None for all; and at most how many."""
-        found, most = None, self.m
+        found: Tensor | None = None
+        most = self.m
         for pattern in clause.columns:
             if isinstance(pattern, Summaries):
                 place = torch.arange(self.m, device=self.device)
@@ -242,7 +248,9 @@ class _Frame:
         return not all(bool(together.all()) for _, _, together in extents)
 
     def gathered(self, mask: Tensor, most: int) -> Order:
-        """The places at which bool `(B|1, L)` is True, in order, each sample's first; at most so many."""
+        """The places at which bool `(B|1, L)` is True, in order, each sample's first; at most so
+        many.
+        """
         most = int(mask.sum(1).max()) if self.readable else min(most, mask.shape[1])
         first = (~mask).to(torch.uint8).argsort(dim=1, stable=True)
         return Order(most, first[:, :most])
@@ -344,7 +352,8 @@ def _disjoint(clauses: list[Clause], frame: _Frame) -> list[_Piece]:
         for earlier in others[:place]:
             if not earlier.clause.is_columns or not piece.clause.within(earlier.clause):
                 raise _NeedsTiles(
-                    f"{_words(earlier.clause)} and {_words(piece.clause)} overlap, and no order of keys "
+                    f"{_words(earlier.clause)} and {_words(piece.clause)} overlap, "
+                    "and no order of keys "
                     "takes them apart"
                 )
             piece = _strike(piece, earlier.columns)
@@ -363,7 +372,9 @@ def _disjoint(clauses: list[Clause], frame: _Frame) -> list[_Piece]:
 
 
 def _added(pieces: list[_Piece], new: _Piece) -> list[_Piece]:
-    """The pieces with one more, joined to one that differs only in its columns, its tiles or its interval."""
+    """The pieces with one more, joined to one that differs only in its columns, its tiles or its
+    interval.
+    """
     for place, old in enumerate(pieces):
         a, b = old.clause, new.clause
         joined = None
@@ -401,7 +412,8 @@ def _walks(pieces: list[_Piece], frame: _Frame, merge: bool) -> Layout:
         p for p in pieces if p.clause.stride == 1 and not (p.columns is not None or p.clause.rows)
     ]
     if len(strides) == 2 and not local:
-        # Sets of columns do not care in which order the queries come, and global rows are walked apart.
+        # Sets of columns do not care in which order the queries come, and global rows are walked
+        # apart.
         groups = [(strides[1], pieces)]
     else:
         groups = [(s, [p for p in pieces if p.clause.stride == s]) for s in strides]
@@ -447,7 +459,7 @@ def _residue_order(positions: Tensor, stride: int) -> Order:
 
 
 def _part(piece: _Piece, frame: _Frame, queries: Order, without: Tensor | None) -> Part:
-    """A piece in an order of queries; rows in `without` are walked elsewhere, but for tile lists."""
+    """A piece in an order of queries; rows in `without` are elsewhere, but for tile lists."""
     low, high = piece.low, piece.high
     if without is not None and piece.tiles is None:
         low, high = _emptied(low, torch.where(without[:, None], -1, high))

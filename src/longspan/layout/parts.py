@@ -1,11 +1,13 @@
 """A layout's normal form: what kernels walk.
 
-A layout is a short list of walks. A walk is an order of queries and a few disjoint parts; a part is an order of keys and, for
-every query row, one interval [low, high) in that order. A part may carry a bit for every key (padding, keys that another part
-already has), document ids that must be equal, and a tile list that says which of its pairs exist. Every pair that exists is in
-exactly one part of one walk.
+A layout is a short list of walks. A walk is an order of queries and a few disjoint parts; a part is
+an order of keys and, for every query row, one interval [low, high) in that order. A part may carry
+a bit for every key (padding, keys that another part already has), document ids that must be equal,
+and a tile list that says which of its pairs exist. Every pair that exists is in exactly one part of
+one walk.
 
-Shapes: `B|1` and `H|1` are 1 where the layout does not tell samples or heads apart. Lq and Lk are the lengths of the orders.
+Shapes: `B|1` and `H|1` are 1 where the layout does not tell samples or heads apart. Lq and Lk are
+    the lengths of the orders.
 """
 
 from __future__ import annotations
@@ -58,8 +60,10 @@ class TileList:
     Attributes:
         rows: which TILE queries, int64 `(tiles,)`.
         columns: which TILE keys, int64 `(tiles,)`.
-        mask: for each tile a row of `masks`, int64 `(B|1, H|1, tiles)`; −1 is a full tile, −2 an empty one.
-        masks: bits of the partial tiles, each different, int64 `(masks, TILE)`: bit c of word r is the pair (r, c).
+        mask: for each tile a row of `masks`, int64 `(B|1, H|1, tiles)`; −1 is a full tile, −2 an
+            empty one.
+        masks: bits of the partial tiles, each different, int64 `(masks, TILE)`: bit c of word r is
+            the pair (r, c).
     """
 
     rows: Tensor
@@ -73,7 +77,8 @@ class TileList:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Pairs of one key order: row r has the keys [low, high) of that order, less what the rest takes away.
+    """Pairs of one key order: row r has the keys [low, high) of that order, less what the rest
+    takes away.
 
     Attributes:
         keys: the order of keys.

@@ -21,7 +21,8 @@ TILES_AT_ONCE = 256
 def tile_list(pattern: Pattern, n: int, m: int, device: torch.device) -> TileList:
     """The tiles of a pattern, in O(tiles): only those it can touch are looked at.
 
-    On a GPU nothing is waited for: there a pattern with tensors keeps its empty tiles, marked so, and its masks as they come.
+    On a GPU nothing is waited for: there a pattern with tensors keeps its empty tiles, marked so,
+    and its masks as they come.
     """
     if next(pattern.tensors(), None) is None:
         found = _static(pattern, n, m)
@@ -82,7 +83,7 @@ def _build(pattern: Pattern, n: int, m: int, device: torch.device) -> TileList:
 
 
 def _candidates(pattern: Pattern, n: int, m: int) -> tuple[Tensor, Tensor]:
-    """Tiles that the pattern may touch, sorted; on the CPU, without looking at any tensor's values."""
+    """Tiles that the pattern may touch, sorted; on the CPU, without looking at any values."""
     while isinstance(pattern, Without):
         pattern = pattern.pattern
     columns = max(-(-m // TILE), 1)
@@ -117,7 +118,9 @@ def _tiles_of_clause(clause: Clause, n: int, m: int) -> Tensor:
 
 
 def spans(start: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
-    """All the numbers start … start + width − 1 of every span, one span after the other, and which span each is of."""
+    """All the numbers start … start + width − 1 of every span, one span after the other, and which
+    span each is of.
+    """
     owner = torch.repeat_interleave(width)
     before = width.cumsum(0) - width
     return start[owner] + torch.arange(len(owner), device=owner.device) - before[owner], owner

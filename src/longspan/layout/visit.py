@@ -1,8 +1,8 @@
 """Visiting a layout tile by tile, in groups that a batched matrix product can take at once.
 
-A unit is a block of query rows and the tiles of keys it touches. Units with as many tiles form groups. All the key orders of a
-walk lie behind each other in one row of *slots*, each order from a new tile on, so that a unit's keys are one list of slot tiles
-whatever parts they come from.
+A unit is a block of query rows and the tiles of keys it touches. Units with as many tiles form
+groups. All the key orders of a walk lie behind each other in one row of *slots*, each order from a
+new tile on, so that a unit's keys are one list of slot tiles whatever parts they come from.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Group:
 
 
 class Units(NamedTuple):
-    """Units by number, each with its sample, its head (0 where shared), and its first and last slot tile; on the CPU."""
+    """Units by number, each with its sample, its head (0 where shared), and its first and last slot
+    tile; on the CPU.
+    """
 
     number: Tensor
     sample: Tensor
@@ -125,7 +127,9 @@ class Plan:
         return columns[where[2]], unit[where], mask.expand_as(unit)[where]
 
     def _slot_values(self, values: list[Tensor | None], default: Tensor | None) -> Tensor:
-        """One value for every slot, `(B|1, tiles · T)`, from each part's `(B|1, Lk)`; None is the position itself."""
+        """One value for every slot, `(B|1, tiles · T)`, from each part's `(B|1, Lk)`; None is the
+        position itself.
+        """
         found = []
         device = self.walk.parts[0].low.device
         for part, value in zip(self.walk.parts, values, strict=True):
@@ -204,7 +208,9 @@ class Plan:
     def _restricted(
         self, exists: Tensor, part: Tensor, mask: Tensor, sample: Tensor, row: Tensor, place: Tensor
     ) -> Tensor:
-        """Takes out keys that do not count, documents that differ, and pairs that a tile's mask lacks."""
+        """Takes out keys that do not count, documents that differ, and pairs that a tile's mask
+        lacks.
+        """
         parts, device = self.walk.parts, exists.device
         yes = torch.ones(1, dtype=torch.bool, device=device)
         if any(p.allowed is not None for p in parts):
@@ -222,15 +228,17 @@ class Plan:
                     equal = rows[:, :, None, None] == key_ids[:, None]
                     exists = exists & (equal | (part != p)[:, None, :, None])
         if self.partial:
-            for number, p in enumerate(parts):
-                if p.tiles is not None and p.tiles.masks.shape[0]:
-                    exists = exists & self._bits(p.tiles, part, mask, row, number)
+            for number, listed in enumerate(p.tiles for p in parts):
+                if listed is not None and listed.masks.shape[0]:
+                    exists = exists & self._bits(listed, part, mask, row, number)
         return exists
 
     def _bits(
         self, tiles: TileList, part: Tensor, mask: Tensor, row: Tensor, number: int
     ) -> Tensor:
-        """The pairs that masks of one part allow, `(G, R, n, T)`; True in tiles that have no mask there."""
+        """The pairs that masks of one part allow, `(G, R, n, T)`; True in tiles that have no mask
+        there.
+        """
         own = (part == number) & (mask >= 0)
         words = tiles.masks[torch.where(own, mask, 0)[:, None, :], (row % TILE)[:, :, None]]
         words = torch.where(own[:, None, :], words, -1)
@@ -261,7 +269,9 @@ def _every_group(layout: Layout) -> Iterator[tuple[Walk, Group]]:
 
 
 def dense(layout: Layout, batch: int, heads: int) -> Tensor:
-    """How many times the layout has each pair, int `(batch, heads, n, m)`: 1 where the pair exists, else 0."""
+    """How many times the layout has each pair, int `(batch, heads, n, m)`: 1 where the pair exists,
+    else 0.
+    """
     device = layout.walks[0].parts[0].low.device if layout.walks else None
     found = torch.zeros(batch, heads, layout.n, layout.m, dtype=torch.int64, device=device)
     for walk, group in _every_group(layout):

@@ -30,7 +30,9 @@ class Normalizer:
         register_kind(cls)
 
     def probabilities(self, scores: Tensor, exists: Tensor) -> Tensor:
-        """The dense form: `(B, H, N, M)` scores and which pairs exist; a row without pairs gives zeros."""
+        """The dense form: `(B, H, N, M)` scores and which pairs exist; a row without pairs gives
+        zeros.
+        """
         alpha = self.alpha
         if isinstance(alpha, Tensor):
             alpha = alpha.to(scores.dtype).reshape(-1, 1, 1)
@@ -51,7 +53,9 @@ class Softmax(Normalizer):
 
 
 class Sparsemax(Normalizer):
-    """p_j = [s_j − τ]₊: pairs far below the best get exactly 0 (Martins, Astudillo 2016, arXiv 1602.02068)."""
+    """p_j = [s_j − τ]₊: pairs far below the best get exactly 0 (Martins, Astudillo 2016, arXiv
+    1602.02068).
+    """
 
     alpha = 2.0
 
@@ -60,7 +64,8 @@ class Entmax(Normalizer):
     """p_j = [(α−1)·s_j − τ]₊^(1/(α−1)): softmax at α = 1, sparsemax at α = 2, and all between.
 
     Args:
-        alpha: a number in [1, 2], or a float tensor `(H,)`, one for each query head, which gets a gradient.
+        alpha: a number in [1, 2], or a float tensor `(H,)`, one for each query head, which gets a
+            gradient.
 
     Reference:
         Peters et al. 2019 (arXiv 1905.05702); learned α: Correia et al. 2019 (arXiv 1909.00015).

@@ -43,19 +43,22 @@ class _Entmax(torch.autograd.Function):
 
 
 def entmax(x: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
-    """α-entmax along `dim`: argmax over p in the simplex of ⟨p, x⟩ + H_α(p), with Tsallis' entropy H_α.
+    """α-entmax along `dim`: argmax over p in the simplex of ⟨p, x⟩ + H_α(p), with Tsallis' entropy
+    H_α.
 
-    p_j = [(α−1)·x_j − τ]₊^(1/(α−1)); α = 1 is softmax, α = 2 sparsemax. Exact for a float α of 1.5 or 2, by a safeguarded
-    root search otherwise; float16 and bfloat16 are computed in float32. Entries of −inf get 0, and so does everything in a
-    slice that has no other.
+    p_j = [(α−1)·x_j − τ]₊^(1/(α−1)); α = 1 is softmax, α = 2 sparsemax. Exact for a float α of 1.5
+    or 2, by a safeguarded root search otherwise; float16 and bfloat16 are computed in float32.
+    Entries of −inf get 0, and so does everything in a slice that has no other.
 
     Args:
         x: scores, floating, any shape.
-        alpha: a number in [1, 2], or a tensor that broadcasts with `x` (of size 1 along `dim`), which gets a gradient.
+        alpha: a number in [1, 2], or a tensor that broadcasts with `x` (of size 1 along `dim`),
+            which gets a gradient.
         dim: the dim that sums to one.
 
     Reference:
-        Peters, Niculae, Martins 2019 (arXiv 1905.05702); the gradient to α: Correia et al. 2019 (arXiv 1909.00015).
+        Peters, Niculae, Martins 2019 (arXiv 1905.05702); the gradient to α: Correia et al. 2019
+        (arXiv 1909.00015).
     """
     if not isinstance(x, Tensor) or not x.is_floating_point():
         raise TypeError(f"entmax: x must be a floating tensor, got {describe(x)}")
@@ -70,7 +73,8 @@ def entmax(x: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
         order = order.expand((1,) * (x.dim() - order.dim()) + tuple(order.shape))
         if order.shape[dim] != 1:
             raise ValueError(
-                f"entmax: alpha must have size 1 along dim {dim}, got {describe(alpha)} for {describe(x)}"
+                f"entmax: alpha must have size 1 along dim {dim}, "
+                f"got {describe(alpha)} for {describe(x)}"
             )
         order = order.movedim(dim, -1)
     if x.numel() == 0:
@@ -81,17 +85,21 @@ def entmax(x: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
 
 
 def sparsemax(x: Tensor, dim: int = -1) -> Tensor:
-    """Sparsemax along `dim`: the point of the simplex nearest to x (Martins, Astudillo 2016, arXiv 1602.02068)."""
+    """Sparsemax along `dim`: the point of the simplex nearest to x (Martins, Astudillo 2016, arXiv
+    1602.02068).
+    """
     return entmax(x, 2.0, dim)
 
 
 def entmax15(x: Tensor, dim: int = -1) -> Tensor:
-    """1.5-entmax along `dim`: between softmax and sparsemax (Peters et al. 2019, arXiv 1905.05702)."""
+    """1.5-entmax along `dim`, between softmax and sparsemax (Peters et al., arXiv 1905.05702)."""
     return entmax(x, 1.5, dim)
 
 
 def check_alpha(name: str, alpha: Any) -> None:
-    """Raises unless α is a number in [1, 2] or a floating tensor (whose values are checked where they are read)."""
+    """Raises unless α is a number in [1, 2] or a floating tensor (whose values are checked where
+    they are read).
+    """
     if isinstance(alpha, Tensor):
         if not alpha.is_floating_point():
             raise TypeError(f"{name} must be a number or a floating tensor, got {describe(alpha)}")

@@ -4,9 +4,9 @@ With ε = α − 1, let e_α(y) = [1 + ε·y]₊^(1/ε), which is exp(y) at α =
 
     p_j = e_α(s_j − T),   T the one number for which Σ_j p_j = 1
 
-(T is the log-sum-exp for α = 1, and τ + 1 for sparsemax with its usual threshold τ). Written like this nothing is singular
-at α → 1: neither p, nor the search for T, nor the gradient with respect to α. `alpha` is a float, or a tensor that
-broadcasts with the scores.
+(T is the log-sum-exp for α = 1, and τ + 1 for sparsemax with its usual threshold τ). Written like
+this nothing is singular at α → 1: neither p, nor the search for T, nor the gradient with respect to
+α. `alpha` is a float, or a tensor that broadcasts with the scores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ __all__ = ["alpha_gradient", "exponential", "score_gradient", "threshold"]
 
 Alpha = float | Tensor
 
-# Below this ε the formulas give their limit to the last bit of float64, and 1/ε is still finite in float32.
+# Below this ε the formulas give their limit to the last bit of float64, and 1/ε is still finite in
+# float32.
 SMALLEST_EPSILON = 1e-12
 
 
@@ -61,7 +62,9 @@ def threshold(scores: Tensor, alpha: Alpha) -> Tensor:
 
 
 def score_gradient(p: Tensor, g: Tensor, alpha: Alpha) -> Tensor:
-    """The gradient with respect to the scores, from that with respect to p: s·(g − ⟨s, g⟩/Σs) with s = p^(2−α)."""
+    """The gradient with respect to the scores, from that with respect to p: s·(g − ⟨s, g⟩/Σs) with
+    s = p^(2−α).
+    """
     s = _slope(p, alpha)
     return s * (g - _mean_under(s, g))
 
@@ -73,8 +76,9 @@ def alpha_gradient(p: Tensor, g: Tensor, alpha: Alpha) -> Tensor:
     ψ(a) = (eᵃ − 1 − a)/a², which is 1/2 at 0: so the limit at α → 1 is −½·p·(ℓ² − Σ p·ℓ²).
 
     Reference:
-        Correia, Niculae, Martins 2019, "Adaptively Sparse Transformers" (arXiv 1909.00015), proposition 1, which is this
-        expression written with 1/ε² and 1/ε; that form loses all digits near α = 1.
+        Correia, Niculae, Martins 2019, "Adaptively Sparse Transformers" (arXiv 1909.00015),
+        proposition 1, which is this expression written with 1/ε² and 1/ε; that form loses all
+        digits near α = 1.
     """
     log_p = torch.where(p > 0, p, 1).log()
     a = -_epsilon(alpha, p) * log_p
@@ -115,7 +119,9 @@ def _mean_under(s: Tensor, g: Tensor) -> Tensor:
 
 
 def _sparsemax_by_sorting(x: Tensor) -> Tensor:
-    """t for α = 2 (Martins, Astudillo 2016, arXiv 1602.02068, algorithm 1); rows of x have maximum 0."""
+    """t for α = 2 (Martins, Astudillo 2016, arXiv 1602.02068, algorithm 1); rows of x have maximum
+    0.
+    """
     z = x.clamp(min=-2).sort(-1, descending=True).values
     rank = torch.arange(1, z.shape[-1] + 1, dtype=z.dtype, device=z.device)
     total = z.cumsum(-1)
@@ -124,7 +130,9 @@ def _sparsemax_by_sorting(x: Tensor) -> Tensor:
 
 
 def _entmax15_by_sorting(x: Tensor) -> Tensor:
-    """t for α = 1.5 (Peters, Niculae, Martins 2019, arXiv 1905.05702, algorithm 2); rows of x have maximum 0."""
+    """t for α = 1.5 (Peters, Niculae, Martins 2019, arXiv 1905.05702, algorithm 2); rows of x have
+    maximum 0.
+    """
     z = (x / 2).clamp(min=-2).sort(-1, descending=True).values
     rank = torch.arange(1, z.shape[-1] + 1, dtype=z.dtype, device=z.device)
     mean = z.cumsum(-1) / rank
@@ -137,8 +145,8 @@ def _entmax15_by_sorting(x: Tensor) -> Tensor:
 def _newton_step(x: Tensor, t: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor]:
     """One step on φ(t) = (S^ε − 1)/ε with S = Σ e_α(x − t), and φ itself.
 
-    φ is convex and falls, and is a straight line at α = 1 and, while the support stays, at α = 2: few steps are needed, and
-    none ever lands right of the root.
+    φ is convex and falls, and is a straight line at α = 1 and, while the support stays, at α = 2:
+    few steps are needed, and none ever lands right of the root.
     """
     p = exponential(x - t, alpha)
     total = row_sum(p, keepdim=True)
@@ -151,7 +159,9 @@ def _newton_step(x: Tensor, t: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor]:
 
 
 def _search(x: Tensor, alpha: Alpha) -> Tensor:
-    """t for any α: Newton from the left; where that does not halve the bracket, its middle is tried next."""
+    """t for any α: Newton from the left; where that does not halve the bracket, its middle is tried
+    next.
+    """
     epsilon = _epsilon(alpha, x)
     count = x.shape[-1]
     low = torch.zeros_like(x[..., :1])

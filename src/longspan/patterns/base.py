@@ -1,7 +1,8 @@
 """What a pattern is, and how two of them combine.
 
-A pattern says which (query, key) pairs exist. Its one defining method is `contains(i, j, n, m)`; everything else
-(`dense`, `pairs`, `hops`, `draw`) follows from it. `a | b` has the pairs of either, `a & b` those of both.
+A pattern says which (query, key) pairs exist. Its one defining method is `contains(i, j, n, m)`;
+everything else (`dense`, `pairs`, `hops`, `draw`) follows from it. `a | b` has the pairs of either,
+`a & b` those of both.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ PAIRS_AT_ONCE = 1 << 24
 class Pattern:
     """Which (query, key) pairs exist.
 
-    Positions are those of the keys, 0 … m−1; with n queries, query row r sits at position i = r + m − n.
-    Patterns are values: do not change one after making it.
+    Positions are those of the keys, 0 … m−1; with n queries, query row r sits at position i = r + m
+    − n. Patterns are values: do not change one after making it.
 
-    A new pattern writes `fields` (the names of its constructor's arguments, kept as attributes) and `contains`.
+    A new pattern writes `fields` (the names of its constructor's arguments, kept as attributes) and
+    `contains`.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
@@ -218,7 +220,8 @@ class PerHead(Pattern):
     def check(self, batch: int, heads: int, n: int, m: int) -> None:
         if len(self.patterns) != heads:
             raise ValueError(
-                f"PerHead: patterns must hold one pattern a head, got {len(self.patterns)} for {heads} heads"
+                f"PerHead: patterns must hold one pattern a head, "
+                f"got {len(self.patterns)} for {heads} heads"
             )
         for pattern in self.patterns:
             pattern.check(batch, 1, n, m)
@@ -257,7 +260,8 @@ def _over_heads(operator: Any, a: Pattern, b: Pattern) -> PerHead | None:
     if isinstance(a, PerHead) and isinstance(b, PerHead):
         if len(a.patterns) != len(b.patterns):
             raise ValueError(
-                f"PerHead: both sides must have as many heads, got {len(a.patterns)} and {len(b.patterns)}"
+                f"PerHead: both sides must have as many heads, "
+                f"got {len(a.patterns)} and {len(b.patterns)}"
             )
         return PerHead([operator(x, y) for x, y in zip(a.patterns, b.patterns, strict=True)])
     if isinstance(a, PerHead):
@@ -268,7 +272,8 @@ def _over_heads(operator: Any, a: Pattern, b: Pattern) -> PerHead | None:
 
 
 def _combine(node: type[_Combination], dual: type[_Combination], a: Pattern, b: Pattern) -> Pattern:
-    """Joins two patterns, flat, and drops what is idle: a ∘ a = a, and a ∘ (a • b) = a for the dual •.
+    """Joins two patterns, flat, and drops what is idle: a ∘ a = a, and a ∘ (a • b) = a for the dual
+    •.
 
     `Full` decides a union and is idle in an intersection.
     """

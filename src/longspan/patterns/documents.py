@@ -27,8 +27,8 @@ class SameDocument(Pattern):
 
     Args:
         ids: the document of every key, int `(B, M)` or `(M,)`.
-        query_ids: for cross-attention, the document of every query row, int `(B, N)` or `(N,)`. None: the ids at the
-            queries' positions.
+        query_ids: for cross-attention, the document of every query row, int `(B, N)` or `(N,)`.
+            None: the ids at the queries' positions.
     """
 
     fields = ("ids", "query_ids")
@@ -52,7 +52,9 @@ class SameDocument(Pattern):
                 )
 
     def sides(self, n: int, m: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids of the query rows `(B|1, n)`, whether each row has one `(n,)`, ids of the keys `(B|1, m)`."""
+        """Ids of the query rows `(B|1, n)`, whether each row has one `(n,)`, ids of the keys `(B|1,
+        m)`.
+        """
         keys = self.ids if self.ids.dim() == 2 else self.ids[None]
         if self.query_ids is not None:
             rows = self.query_ids if self.query_ids.dim() == 2 else self.query_ids[None]

@@ -163,7 +163,7 @@ def _rule(axis: Any, n: int, m: int) -> None:
 def check_suffix(path: str | Path) -> None:
     """Raises unless a picture can be saved under this name."""
     if Path(path).suffix not in (".png", ".svg"):
-        raise ValueError(f"a picture's name must end in .png or .svg, got {Path(path).name!r}")
+        raise ValueError(f"path must end in .png or .svg, got {Path(path).name!r}")
 
 
 def save_figure(figure: Any, path: str | Path) -> None:

@@ -87,8 +87,10 @@ def _read(node: ast.expr, values: Mapping[str, Any]) -> Any:
             raise ValueError(f"{name} needs its arguments: write {name}(…)")
         case ast.List(items) | ast.Tuple(items):
             return _listed([_read(item, values) for item in items], node)
-        case ast.UnaryOp(ast.USub(), ast.Constant(int() as number)) if not isinstance(number, bool):
-            return -_small(number)
+        case ast.UnaryOp(ast.USub(), operand):
+            number = _read(operand, values)
+            if isinstance(number, int) and not isinstance(number, bool):
+                return -number
         case ast.Constant(bool() | None as constant):
             return constant
         case ast.Constant(int() as number):

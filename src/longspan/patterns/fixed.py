@@ -27,7 +27,8 @@ class Fixed(Pattern):
         summary: how many tokens at the end of each block everybody sees; 0 … stride.
 
     Reference:
-        Child et al. 2019, "Sparse Transformers" (arXiv 1904.10509). Theirs is `Causal() & Fixed(l, c)`.
+        Child et al. 2019, "Sparse Transformers" (arXiv 1904.10509). Theirs is `Causal() & Fixed(l,
+        c)`.
     """
 
     fields = ("stride", "summary")

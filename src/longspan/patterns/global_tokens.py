@@ -26,11 +26,13 @@ class Global(Pattern):
     ```
 
     Args:
-        tokens: which tokens are global: an int (the first n; the last n when negative), positions (int tensor `(G,)`,
-            or `(B, G)` for each sample its own), or a mask (bool `(B, M)` or `(M,)`, True = global).
+        tokens: which tokens are global: an int (the first n; the last n when negative), positions
+            (int tensor `(G,)`, or `(B, G)` for each sample its own), or a mask (bool `(B, M)` or
+            `(M,)`, True = global).
         rows: a global token sees every key.
         columns: a global token is seen by every query.
-        queries: for cross-attention, instead of `tokens`: the global queries alone, counted in query rows 0 … N−1.
+        queries: for cross-attention, instead of `tokens`: the global queries alone, counted in
+            query rows 0 … N−1.
         keys: for cross-attention, instead of `tokens`: the global keys alone.
     """
 
@@ -94,7 +96,7 @@ class Global(Pattern):
         return torch.cat([before, members], dim=1)
 
     def global_columns(self, n: int, m: int, device: torch.device) -> Tensor | None:
-        """Which keys are seen by everything: bool `(B|1, m)`, or None when columns are not global."""
+        """Which keys everything sees: bool `(B|1, m)`, or None when columns are not global."""
         if self.keys is not None:
             return _members(self.keys, m, device)
         if self.tokens is None or not self.columns:
@@ -130,7 +132,8 @@ def _check_tokens(name: str, value: Any) -> None:
         need_int(name, value)
     elif value.is_floating_point() or value.is_complex():
         raise TypeError(
-            f"{name} must be positions (an int tensor) or a mask (a bool tensor), got {describe(value)}"
+            f"{name} must be positions (an int tensor) or a mask (a bool tensor), "
+            f"got {describe(value)}"
         )
     elif value.dim() not in (1, 2):
         raise ValueError(f"{name} must have shape (G,), (B, G) or (B, M), got {describe(value)}")
@@ -144,7 +147,7 @@ def _check_fit(name: str, value: Tensor, batch: int, size: int) -> None:
 
 
 def _members(tokens: int | Tensor, size: int, device: torch.device) -> Tensor:
-    """Tokens in any of their forms as bool `(B|1, size)`; positions that do not exist name nothing."""
+    """Tokens in any form as bool `(B|1, size)`; positions that do not exist name nothing."""
     if not isinstance(tokens, Tensor):
         place = torch.arange(size, device=device)
         return (place < tokens if tokens >= 0 else place >= size + tokens)[None]

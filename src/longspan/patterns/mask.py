@@ -15,7 +15,8 @@ class Mask(Pattern):
     """The pair (i, j) exists when a tensor says so.
 
     Args:
-        allowed: bool `(B|1, H|1, N, M)`, True = the pair exists; query rows and keys as the call has them.
+        allowed: bool `(B|1, H|1, N, M)`, True = the pair exists; query rows and keys as the call
+            has them.
     """
 
     fields = ("allowed",)

@@ -14,9 +14,11 @@ class Hops(NamedTuple):
     """Shortest paths through layers of one pattern.
 
     Attributes:
-        layers: after so many layers every token has heard every other that it can ever hear (the longest path).
+        layers: after so many layers every token has heard every other that it can ever hear (the
+            longest path).
         mean: the mean length of the shortest paths between different tokens.
-        connected: the share of ordered pairs of different tokens that are ever connected (1/2 for a causal pattern).
+        connected: the share of ordered pairs of different tokens that are ever connected (1/2 for a
+            causal pattern).
     """
 
     layers: int
@@ -25,7 +27,8 @@ class Hops(NamedTuple):
 
 
 def hops_of(mask: Tensor) -> Hops:
-    """Counts hops for a square mask `(B|1, H|1, n, n)`; of several, the worst layers and the mean of the rest.
+    """Counts hops for a square mask `(B|1, H|1, n, n)`; of several, the worst layers and the mean
+    of the rest.
 
     A layer keeps what a token has (the residual stream), so a token has always heard itself.
     """

@@ -39,7 +39,8 @@ def longformer(
 def bigbird(
     length: int, *, block: int = 64, window: int = 3, drawn: int = 3, ends: int = 1, seed: int = 0
 ) -> Pattern:
-    """Neighbouring blocks, random blocks, and global blocks at both ends (Zaheer et al. 2020, arXiv 2007.14062, ITC).
+    """Neighbouring blocks, random blocks, and global blocks at both ends (Zaheer et al. 2020, arXiv
+    2007.14062, ITC).
 
     Random blocks are drawn among those that neither the window nor the global blocks already give.
 
@@ -79,10 +80,14 @@ def _drawn_among_the_rest(total: int, side: int, drawn: int, ends: int, seed: in
 
 
 def sparse_strided(stride: int = 128) -> Pattern:
-    """The last `stride` tokens and every `stride`-th before (Child et al. 2019, arXiv 1904.10509), both in one head."""
+    """The last `stride` tokens and every `stride`-th before (Child et al. 2019, arXiv 1904.10509),
+    both in one head.
+    """
     return Causal() & (Window(stride, 0) | Strided(stride))
 
 
 def sparse_fixed(stride: int = 128, summary: int = 32) -> Pattern:
-    """One's own block and the ends of all earlier ones (Child et al. 2019, arXiv 1904.10509), both in one head."""
+    """One's own block and the ends of all earlier ones (Child et al. 2019, arXiv 1904.10509), both
+    in one head.
+    """
     return Causal() & Fixed(stride, summary)

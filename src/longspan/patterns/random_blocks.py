@@ -20,15 +20,18 @@ Table = tuple[tuple[int, ...], ...]
 class Random(Pattern):
     """The pair (i, j) exists when the key block of j was drawn for the query block of i.
 
-    The draw is made once for `length` positions, so training and evaluation, short inputs and long ones see one
+    The draw is made once for `length` positions, so training and evaluation, short inputs and long
+    ones see one
     pattern: a shorter input uses the part of the table that exists, a longer one raises.
 
     Args:
         blocks: how many different key blocks each query block gets.
         block: tokens a block.
         seed: of the draw.
-        length: positions that the table covers (a model passes its maximum). None draws for the call's own M.
-        table: the draw itself, for each query block its key blocks (ints; a negative one is an empty place).
+        length: positions that the table covers (a model passes its maximum). None draws for the
+            call's own M.
+        table: the draw itself, for each query block its key blocks (ints; a negative one is an
+            empty place).
 
     Reference:
         Zaheer et al. 2020, "Big Bird" (arXiv 2007.14062).
@@ -57,7 +60,8 @@ class Random(Pattern):
             length = len(self.table) * block
         if self.table is not None and length is not None and len(self.table) * block < length:
             raise ValueError(
-                f"Random: table has {len(self.table)} query blocks of {block}, too few for length {length}"
+                f"Random: table has {len(self.table)} query blocks of {block}, "
+                f"too few for length {length}"
             )
         self.length = length
 

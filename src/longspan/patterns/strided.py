@@ -23,7 +23,8 @@ class Strided(Pattern):
     ```
 
     Reference:
-        Child et al. 2019, "Sparse Transformers" (arXiv 1904.10509). Theirs is `Causal() & Strided(l)`.
+        Child et al. 2019, "Sparse Transformers" (arXiv 1904.10509). Theirs is `Causal() &
+        Strided(l)`.
     """
 
     fields = ("stride",)

@@ -31,7 +31,8 @@ class Window(Pattern):
         dilation: tokens a step, at least 1.
 
     Reference:
-        Beltagy, Peters, Cohan 2020, "Longformer" (arXiv 2004.05150). Their w is two-sided: w = left + right.
+        Beltagy, Peters, Cohan 2020, "Longformer" (arXiv 2004.05150). Their w is two-sided: w = left
+        + right.
     """
 
     fields = ("left", "right", "dilation")
@@ -57,7 +58,8 @@ class Window(Pattern):
 
 
 class BlockWindow(Pattern):
-    """The pair (i, j) exists when −left ≤ ⌊j/block⌋ − ⌊i/block⌋ ≤ right: whole blocks near the query's own.
+    """The pair (i, j) exists when −left ≤ ⌊j/block⌋ − ⌊i/block⌋ ≤ right: whole blocks near the
+    query's own.
 
     ```
     ■ ■ ■ ■ · ·

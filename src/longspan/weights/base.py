@@ -34,8 +34,8 @@ class Place(NamedTuple):
 class Weight:
     """How much a pair that exists counts; may be learned.
 
-    In a list of weights each acts in turn: a bias adds to the scores, a factor multiplies them or the probabilities.
-    A new weight writes `fields`, `learned` and the dense methods that it needs.
+    In a list of weights each acts in turn: a bias adds to the scores, a factor multiplies them or
+    the probabilities. A new weight writes `fields`, `learned` and the dense methods that it needs.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
@@ -58,7 +58,9 @@ class Weight:
         return None
 
     def keeps(self) -> Tensor | None:
-        """Which pairs the weight's own values leave in existence, bool, or None for all (a bias of −inf removes)."""
+        """Which pairs the weight's own values leave in existence, bool, or None for all (a bias of
+        −inf removes).
+        """
         return None
 
     def values(self) -> tuple[Any, ...]:
@@ -91,7 +93,9 @@ def check_per_query(name: str, value: float | Tensor, batch: int, heads: int, n:
 
 
 def per_query(value: float | Tensor, like: Tensor) -> Tensor:
-    """A per-query quantity as `(B, H, N, 1)`, in the dtype and for the rows of `like`, `(B, H, N, D)`."""
+    """A per-query quantity as `(B, H, N, 1)`, in the dtype and for the rows of `like`, `(B, H, N,
+    D)`.
+    """
     if not isinstance(value, Tensor):
         return like.new_full((1, 1, 1, 1), value)
     whole = spread(value.to(like.dtype), tuple(like.shape[:3]))

@@ -20,21 +20,23 @@ FORMS = ("bias", "score", "weight")
 class Bell(Weight):
     """U = exp(−(j−i)² / (2·variance)), a width for every token and head.
 
-    With a threshold, pairs at which U has fallen below it do not exist: that is the query's reach. `max_reach` cuts too, with
-    or without a threshold. What is cut gets no gradient; inside, the variance learns through U.
+    With a threshold, pairs at which U has fallen below it do not exist: that is the query's reach.
+    `max_reach` cuts too, with or without a threshold. What is cut gets no gradient; inside, the
+    variance learns through U.
 
     Args:
-        variance: above 0; a number, or a float tensor that broadcasts to `(B, H, N)`. Float32 whatever q is.
+        variance: above 0; a number, or a float tensor that broadcasts to `(B, H, N)`. Float32
+            whatever q is.
         threshold: between 0 and 1; None cuts nothing.
         max_reach: the most tokens each side. It changes the cut, never the variance.
         exempt: a pattern whose pairs are neither cut nor weighted (global tokens).
-        form: `"bias"` adds ln U to the scores; `"score"` multiplies the scores by U; `"weight"` multiplies the probabilities
-            by U without normalising again.
+        form: `"bias"` adds ln U to the scores; `"score"` multiplies the scores by U; `"weight"`
+            multiplies the probabilities by U without normalising again.
         normalized: multiplies U by 1/√(2π·variance).
 
     Reference:
-        Grown from Yang et al. 2018, "Modeling Localness for Self-Attention Networks" (EMNLP), whose σ² is our variance and
-        whose predicted centre is fixed here at the query itself.
+        Grown from Yang et al. 2018, "Modeling Localness for Self-Attention Networks" (EMNLP), whose
+        σ² is our variance and whose predicted centre is fixed here at the query itself.
     """
 
     fields = ("variance", "threshold", "max_reach", "exempt", "form", "normalized")

@@ -13,7 +13,8 @@ __all__ = ["Alibi", "Bias", "DistanceBias", "table_index", "table_right"]
 
 
 class Bias(Weight):
-    """Adds a tensor to the scores. Where it is −inf, or the lowest finite number of its dtype, the pair does not exist.
+    """Adds a tensor to the scores. Where it is −inf, or the lowest finite number of its dtype, the
+    pair does not exist.
 
     Args:
         tensor: float, four dims that broadcast to `(B, H, N, M)`; gets a gradient.
@@ -42,14 +43,17 @@ class Bias(Weight):
 
 
 class DistanceBias(Weight):
-    """Adds table[h, j − i] to the scores, as T5 and MPNet do; distances past an end take the end's entry.
+    """Adds table[h, j − i] to the scores, as T5 and MPNet do; distances past an end take the end's
+    entry.
 
     Args:
-        table: float `(H, L)`, `(1, L)` or `(L,)`: the biases of the offsets −(L−1−right) … right; gets a gradient.
+        table: float `(H, L)`, `(1, L)` or `(L,)`: the biases of the offsets −(L−1−right) … right;
+            gets a gradient.
         right: the offset of the last entry; None puts offset 0 in the middle of an odd L.
 
     Reference:
-        Raffel et al. 2020 (arXiv 1910.10683). Their buckets are an indexing of a smaller table: `embedding[buckets].T`.
+        Raffel et al. 2020 (arXiv 1910.10683). Their buckets are an indexing of a smaller table:
+        `embedding[buckets].T`.
     """
 
     fields = ("table", "right")
@@ -79,7 +83,8 @@ class Alibi(Weight):
         slopes: float `(H,)`; gets a gradient.
 
     Reference:
-        Press, Smith, Lewis 2022, "Train Short, Test Long" (arXiv 2108.12409), there for causal attention.
+        Press, Smith, Lewis 2022, "Train Short, Test Long" (arXiv 2108.12409), there for causal
+        attention.
     """
 
     fields = ("slopes",)
@@ -107,7 +112,8 @@ def table_right(name: str, length: int, right: int | None) -> int:
     if right is None:
         if length % 2 == 0:
             raise ValueError(
-                f"{name}: a table of even length {length} has no middle; say which offset its last entry has "
+                f"{name}: a table of even length {length} has no middle; "
+                "say which offset its last entry has "
                 f"with right= (0 for a causal model)"
             )
         return length // 2

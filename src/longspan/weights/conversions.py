@@ -24,11 +24,13 @@ def reach_of(variance: Tensor, threshold: float) -> Tensor: ...
 def reach_of(variance: float | Tensor, threshold: float) -> int | Tensor:
     """The farthest distance d, in tokens, at which exp(−d²/(2·variance)) is at least the threshold.
 
-    ⌊√(−2·variance·ln threshold) + 10⁻³⌋, in float64: the slack makes `reach_of(variance_of(w, k), k) == w` for every whole
-    w, also when the variance was rounded to float32 on the way (up to 30,000 tokens).
+    ⌊√(−2·variance·ln threshold) + 10⁻³⌋, in float64: the slack makes `reach_of(variance_of(w, k),
+    k) == w` for every whole w, also when the variance was rounded to float32 on the way (up to
+    30,000 tokens).
 
     Returns:
-        An int for a number, an int32 tensor without gradient for a tensor (0 where the variance is NaN or negative).
+        An int for a number, an int32 tensor without gradient for a tensor (0 where the variance is
+        NaN or negative).
     """
     check_threshold("reach_of: threshold", threshold)
     if isinstance(variance, Tensor):
@@ -45,7 +47,8 @@ def variance_of(reach: float, threshold: float) -> float: ...
 @overload
 def variance_of(reach: Tensor, threshold: float) -> Tensor: ...
 def variance_of(reach: float | Tensor, threshold: float) -> float | Tensor:
-    """The variance whose bell falls to the threshold at distance `reach`: reach² / (−2·ln threshold).
+    """The variance whose bell falls to the threshold at distance `reach`: reach² / (−2·ln
+    threshold).
 
     128 tokens at 0.5 are 11818.6. Differentiable; whole-number tensors give float64.
     """

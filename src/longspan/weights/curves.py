@@ -52,7 +52,7 @@ def draw_curve(variance: float, threshold: float, *, width: int = 65, height: in
     side = far // step
     bar = max(1, width // (2 * side + 1))
     columns = [d * step for d in range(-side, side + 1)]
-    marks = {d: (round(d / step) + side) * bar + bar // 2 for d in (0, -reach, reach)}
+    marks = {d: (int(d / step) + side) * bar + bar // 2 for d in (0, -reach, reach)}
     lines = []
     for row in reversed(range(height)):
         label = "1" if row == height - 1 else ""
@@ -144,7 +144,7 @@ def _labels(marks: dict[int, int], width: int) -> str:
     line = [" "] * width
     for distance, place in marks.items():
         text = str(distance)
-        start = max(place - len(text) // 2, 0)
+        start = min(max(place - len(text) // 2, 0), width - len(text))
         if not "".join(line[max(start - 1, 0) : start + len(text) + 1]).strip():
             line[start : start + len(text)] = text
     return "".join(line).rstrip()

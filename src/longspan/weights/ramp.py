@@ -15,17 +15,18 @@ __all__ = ["Ramp"]
 
 
 class Ramp(Weight):
-    """m = clip((softness + span − |i−j|) / softness, 0, 1); adds ln m to the scores, and cuts where m = 0.
+    """m = clip((softness + span − |i−j|) / softness, 0, 1); adds ln m to the scores, and cuts where
+    m = 0.
 
     Args:
-        span: how far m is 1; a number, a float tensor `(H,)` for each head, or one that broadcasts to `(B, H, N)` with two or
-            three dims.
+        span: how far m is 1; a number, a float tensor `(H,)` for each head, or one that broadcasts
+            to `(B, H, N)` with two or three dims.
         softness: tokens over which m falls from 1 to 0, above 0.
         exempt: a pattern whose pairs are neither cut nor weighted.
 
     Reference:
-        Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers" (arXiv 1905.07799), equation 5: their z is `span`,
-        their R is `softness`.
+        Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers" (arXiv 1905.07799),
+        equation 5: their z is `span`, their R is `softness`.
     """
 
     fields = ("span", "softness", "exempt")

@@ -17,14 +17,16 @@ class RelativePosition(Weight):
     """Adds scale·(q_i·r_{j−i} + u·k_j + v·r_{j−i}): with q_i·k_j, Transformer-XL's four terms.
 
     Args:
-        positions: r, the projected encodings W_kR·R of the offsets −(L−1−right) … right, float `(H|1, L, D)`; offsets past an
-            end take the end's. Gets a gradient, as u and v do.
+        positions: r, the projected encodings W_kR·R of the offsets −(L−1−right) … right, float
+            `(H|1, L, D)`; offsets past an end take the end's. Gets a gradient, as u and v do.
         content_bias: u, float `(H|1, D)`, or None for no such term.
         position_bias: v, float `(H|1, D)`, or None for no such term.
-        right: the offset of the last row; None puts offset 0 in the middle of an odd L. A causal model has right=0.
+        right: the offset of the last row; None puts offset 0 in the middle of an odd L. A causal
+            model has right=0.
 
     Reference:
-        Dai et al. 2019, "Transformer-XL" (arXiv 1901.02860), section 3.3. They index by i − j; we by j − i.
+        Dai et al. 2019, "Transformer-XL" (arXiv 1901.02860), section 3.3. They index by i − j; we
+        by j − i.
     """
 
     fields = ("positions", "content_bias", "position_bias", "right")
@@ -54,7 +56,8 @@ class RelativePosition(Weight):
                 not broadcasts(value.shape[0], heads) or value.shape[-1] != d
             ):
                 raise ValueError(
-                    f"RelativePosition: {name} must be for {heads} heads of size {d}, got {describe(value)}"
+                    f"RelativePosition: {name} must be for {heads} heads of size {d}, "
+                    f"got {describe(value)}"
                 )
 
     def on_scores(self, scores: Tensor, place: Place) -> Tensor:

@@ -233,8 +233,9 @@ class _Frame:
                 count = -(-self.m // pattern.stride) * pattern.summary
             else:
                 assert isinstance(pattern, Global)
-                keys = pattern.global_columns(self.n, self.m, self.device)
-                assert keys is not None
+                columns = pattern.global_columns(self.n, self.m, self.device)
+                assert columns is not None
+                keys = columns
                 count = self.m if pattern.count is None else pattern.count
             most = min(most, count)
             found = keys if found is None else found & keys

@@ -1,6 +1,7 @@
 """The public functions: check, choose a backend, run."""
 
 from .attention import attention, attention_map
+from .dispatch import Backend
 from .explain import Explanation, check, explain
 
-__all__ = ["Explanation", "attention", "attention_map", "check", "explain"]
+__all__ = ["Backend", "Explanation", "attention", "attention_map", "check", "explain"]

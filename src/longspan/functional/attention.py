@@ -129,7 +129,9 @@ def attention(
     if backend == "reference":
         if q.device.type == "cpu" and not torch.compiler.is_compiling():
             check_values(call.meaning, q.shape[2], k.shape[2])
-        return reference.attend(q, k, v, dense_problem(q, k, call.meaning, settings))
+        # Sums are kept in float32 under autocast too.
+        with torch.autocast(q.device.type, enabled=False):
+            return reference.attend(q, k, v, dense_problem(q, k, call.meaning, settings))
     encoded = encode(call.meaning)
     return attention_op(
         q,
@@ -174,8 +176,9 @@ def attention_map(
         key_padding=key_padding,
     )
     wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
-    problem = dense_problem(call.q, call.k, call.meaning, call.settings)
-    return reference.probabilities(call.q.to(wide), call.k.to(wide), problem)[0].float()
+    with torch.autocast(call.q.device.type, enabled=False):
+        problem = dense_problem(call.q, call.k, call.meaning, call.settings)
+        return reference.probabilities(call.q.to(wide), call.k.to(wide), problem)[0].float()
 
 
 def _autocast(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:

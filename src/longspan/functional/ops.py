@@ -41,9 +41,11 @@ def attention_op(
     meaning = decode(text, learned, fixed, ints, floats)
     if q.device.type == "cpu":
         check_values(meaning, q.shape[2], k.shape[2])
-    problem = problem_of(q, k, v, meaning, Settings(scale, key_padding, dropout, seed))
-    _, module = choose(problem, backend)
-    out, limits = module.forward(problem)
+    # Sums are kept in float32 under autocast too.
+    with torch.autocast(q.device.type, enabled=False):
+        problem = problem_of(q, k, v, meaning, Settings(scale, key_padding, dropout, seed))
+        _, module = choose(problem, backend)
+        out, limits = module.forward(problem)
     return out, limits
 
 
@@ -75,11 +77,12 @@ def attention_backward_op(
 ) -> list[Tensor]:
     """Gradients of q, k, v, and of those learned tensors that are wanted."""
     meaning = decode(text, learned, fixed, ints, floats)
-    problem = problem_of(q, k, v, meaning, Settings(scale, key_padding, dropout, seed))
     names = _names_of_learned(meaning)
     asked = [name for name, want in zip(names, wanted, strict=True) if want]
-    _, module = choose(problem, backend)
-    dq, dk, dv, sums = module.backward(problem, out, limits, grad, frozenset(asked))
+    with torch.autocast(q.device.type, enabled=False):
+        problem = problem_of(q, k, v, meaning, Settings(scale, key_padding, dropout, seed))
+        _, module = choose(problem, backend)
+        dq, dk, dv, sums = module.backward(problem, out, limits, grad, frozenset(asked))
     found = [dq, dk, dv]
     for name, tensor, want in zip(names, learned, wanted, strict=True):
         if want:

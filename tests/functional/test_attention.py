@@ -250,7 +250,7 @@ def test_learned_quantities_keep_their_dtype(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("backend", ["torch", "reference"])
 def test_autocast(backend: ls.functional.Backend) -> None:
-    """Inputs take autocast's dtype; a variance of 1e6 would not survive float16, and stays float32."""
+    """Inputs take autocast's dtype; a variance that float16 could not hold stays float32."""
     q, k, v = (x.requires_grad_() for x in inputs())
     variance = torch.full((2, 2, 12), 1e6, requires_grad=True)
     for dtype in (torch.bfloat16, torch.float16):

@@ -61,22 +61,37 @@ def eager(built: Built) -> dict[str, Tensor]:
     return found
 
 
+def perturbed(built: Built, seed: int) -> Built:
+    """The same problem with every number of its inputs changed by at most one ulp."""
+    source = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for leaf in built.leaves.values():
+            noise = torch.rand(leaf.shape, generator=source) * 2 - 1
+            leaf.mul_(1 + torch.finfo(leaf.dtype).eps * noise.to(leaf))
+    return built
+
+
 def agrees(case: Case, dtype: torch.dtype, backend: str, device: str) -> Iterator[str]:
     """Names what of a case is farther from the float64 reference than it may be.
 
     The bound is twice the error of eager PyTorch (three times for gradients) and one ulp of the
-    largest entry; of 1, the size of the inputs, where entries cancel to less. The float64 reference
+    largest entry; of 1, the size of the inputs, where entries cancel to less. In float32 eager
+    PyTorch also computes with inputs that are off by one ulp: gradients of entmax jump where a pair
+    joins the support, and one lucky run says little about such a problem. The float64 reference
     has no better one to measure it by: there the bound is one ulp for every term of a row's sums.
     """
     want = exact(case, dtype, device)
     have = case.build(dtype, device).run(backend)
-    plain = eager(case.build(dtype, device))
+    plain = [eager(case.build(dtype, device))]
+    if dtype == torch.float32:
+        plain += [eager(perturbed(case.build(dtype, device), seed)) for seed in (1, 2)]
     for name, true in want.items():
-        assert have[name].dtype == plain[name].dtype, name
+        assert have[name].dtype == plain[0][name].dtype, name
         assert have[name].shape == true.shape, name
         error = (have[name].double() - true).abs().max().item()
         # Where eager PyTorch overflows, nothing is asked for but that we do not.
-        allowed = (plain[name].double() - true).abs().nan_to_num(torch.inf).max().item()
+        errors = torch.stack([(p[name].double() - true).abs().max() for p in plain])
+        allowed = errors.nan_to_num(torch.inf).max().item()
         ulp = torch.finfo(dtype).eps * max(1.0, true.abs().max().item())
         if dtype == torch.float64:
             ulp *= case.size.n + case.size.m

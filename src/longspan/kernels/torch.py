@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..fixed_order import add_at, row_sum
-from ..normalizers.tsallis import alpha_gradient, exponential, score_gradient, threshold
+from ..normalizers.tsallis import above, alpha_gradient, exponential, score_gradient, threshold
 from .key_sums import KeySums, SlotSums, key_heads_at_once
 from .philox import keep
 from .problem import Problem
@@ -41,7 +41,7 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     shape = q.shape[:3]
     dtype = problem.wide if problem.layout.merged else q.dtype
     out = q.new_zeros(*shape, v.shape[3], dtype=dtype)
-    limits = q.new_full(shape, -math.inf, dtype=problem.wide)
+    limits = q.new_full(shape, -math.inf, dtype=torch.float64)
     finite = all_finite(v)
     for walk in problem.layout.walks:
         for tile in tiles_of(problem, walk, finite=finite):
@@ -128,13 +128,13 @@ def _scores(tile: Tile) -> tuple[Tensor, list[TileTerm]]:
 def _normalized(scores: Tensor, alpha: float | Tensor) -> tuple[Tensor, Tensor]:
     """Probabilities that sum to one (0 in empty rows), and thresholds."""
     limit = threshold(scores, alpha)
-    p = _from_limit(scores, limit, alpha)
+    return _summing_to_one(exponential(above(scores, limit), alpha)), limit
+
+
+def _summing_to_one(p: Tensor) -> Tensor:
+    """Takes out what rounding of a threshold did to whole rows."""
     total = row_sum(p, keepdim=True)
-    return p / torch.where(total == 0, 1, total), limit
-
-
-def _from_limit(scores: Tensor, limit: Tensor, alpha: float | Tensor) -> Tensor:
-    return exponential(scores - torch.where(limit == -math.inf, 0, limit)[..., None], alpha)
+    return p / torch.where(total == 0, 1, total)
 
 
 def _after(tile: Tile, p: Tensor, terms: list[TileTerm]) -> _After:
@@ -163,7 +163,7 @@ def _merged(
         return torch.where(new[..., None], y, old_y.to(y.dtype)), torch.where(new, limit, old_limit)
     both = torch.logaddexp(limit, old_limit)
     safe = torch.where(both == -math.inf, 0, both)
-    share, old_share = (limit - safe).exp()[..., None], (old_limit - safe).exp()[..., None]
+    share, old_share = ((x - safe).exp()[..., None].to(y.dtype) for x in (limit, old_limit))
     return share * y + old_share * old_y, both
 
 
@@ -174,7 +174,9 @@ def _backward_tile(tile: Tile, slots: SlotSums, saved: _Saved, whole: bool) -> N
     problem, alpha = tile.problem, _alpha(tile)
     limit = saved.limits[tile.at]
     scores, terms = _scores(tile)
-    p = torch.where(tile.seen, _from_limit(scores, limit, alpha), 0)
+    p = torch.where(tile.seen, exponential(above(scores, limit), alpha), 0)
+    if not problem.layout.merged:
+        p = _summing_to_one(p)
     after = _after(tile, p, terms)
     grad = saved.grad[tile.at].to(problem.wide)
     da = torch.where(tile.seen, tile.meet_values(grad), 0)

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from ..errors import describe, need_int, need_number
 from ..fixed_order import row_sum, summed_to
-from .tsallis import alpha_gradient, exponential, score_gradient, threshold
+from .tsallis import above, alpha_gradient, exponential, score_gradient, threshold
 
 __all__ = ["check_alpha", "entmax", "entmax15", "sparsemax"]
 
@@ -21,9 +21,7 @@ class _Entmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: Tensor | None, fixed: float) -> Tensor:
         order: float | Tensor = fixed if alpha is None else alpha
-        limit = threshold(scores, order)[..., None]
-        # An empty row has −inf as its threshold, where the difference would be NaN.
-        p = exponential(torch.where(limit == -torch.inf, scores, scores - limit), order)
+        p = exponential(above(scores, threshold(scores, order)), order)
         total = row_sum(p, keepdim=True)
         p = p / torch.where(total == 0, 1, total)
         ctx.save_for_backward(p, alpha)

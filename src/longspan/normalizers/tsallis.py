@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..fixed_order import row_sum
 
-__all__ = ["alpha_gradient", "exponential", "score_gradient", "threshold"]
+__all__ = ["above", "alpha_gradient", "exponential", "score_gradient", "threshold"]
 
 Alpha = float | Tensor
 
@@ -43,7 +43,8 @@ def exponential(y: Tensor, alpha: Alpha) -> Tensor:
 
 
 def threshold(scores: Tensor, alpha: Alpha) -> Tensor:
-    """T for every row of `scores` (last dim; −inf is "no pair"); −inf for a row without pairs.
+    """T for every row of `scores` (last dim; −inf is "no pair"), float64; −inf for a row without
+    pairs.
 
     Exact, by sorting, for α = 1.5 and 2; by a safeguarded Newton search for any other.
     """
@@ -58,7 +59,18 @@ def threshold(scores: Tensor, alpha: Alpha) -> Tensor:
         t = _newton_step(x, _entmax15_by_sorting(x), alpha)[0]
     else:
         t = _search(x, alpha)
-    return torch.where(empty, -math.inf, top + t).squeeze(-1)
+    return torch.where(empty, -math.inf, top.double() + t.double()).squeeze(-1)
+
+
+def above(scores: Tensor, limit: Tensor) -> Tensor:
+    """s − T of every row, in the dtype of the scores; s itself in rows without pairs.
+
+    T is as large as the scores, so rounding it to float32 would cost more digits than the difference
+    has. At α near 2 that decides which pairs have a gradient at all.
+    """
+    limit = torch.where(limit == -math.inf, 0, limit)[..., None]
+    rounded = limit.to(scores.dtype)
+    return scores - rounded - (limit - rounded).to(scores.dtype)
 
 
 def score_gradient(p: Tensor, g: Tensor, alpha: Alpha) -> Tensor:

@@ -143,7 +143,9 @@ def _check_fit(name: str, value: Tensor, batch: int, size: int) -> None:
     if value.dim() == 2 and not broadcasts(value.shape[0], batch):
         raise ValueError(f"{name} must be for a batch of {batch}, got {describe(value)}")
     if value.dtype == torch.bool and value.shape[-1] != size:
-        raise ValueError(f"{name} must cover {size} positions when it is a mask, got {describe(value)}")
+        raise ValueError(
+            f"{name} must cover {size} positions when it is a mask, got {describe(value)}"
+        )
 
 
 def _members(tokens: int | Tensor, size: int, device: torch.device) -> Tensor:

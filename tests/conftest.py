@@ -1,0 +1,70 @@
+"""What every test shares: one seed, poisoned memory, no chance, no GPU tests without a GPU."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("longspan", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("longspan")
+
+# Some operators have no deterministic form on a GPU, and say so there once poisoning is on.
+NOT_DETERMINISTIC = "ignore:.*does not have a deterministic implementation:UserWarning"
+
+# PyTorch says so of its own thread for gradients, once.
+NO_CONTEXT = "ignore:Attempting to run cuBLAS, but there was no current CUDA context:UserWarning"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("gpu") is None:
+            continue
+        item.add_marker(pytest.mark.filterwarnings(NOT_DETERMINISTIC))
+        item.add_marker(pytest.mark.filterwarnings(NO_CONTEXT))
+        if not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tests are small: threads only wait for each other. A test of threads sets their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _poisoned(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Memory that nobody wrote holds NaN: `torch.empty` and all its kin.
+
+    torch does so itself in its deterministic mode. Integers are the largest there is, bools True.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    on_gpu = request.node.get_closest_marker("gpu") is not None
+    torch.use_deterministic_algorithms(True, warn_only=on_gpu)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(before, warn_only=only_warns)
+    torch.utils.deterministic.fill_uninitialized_memory = filled
+
+
+@pytest.fixture
+def any_order(_poisoned: None) -> None:
+    """Takes torch's deterministic mode off, and the poison with it.
+
+    For tests of whether our own code gives the same bits without that mode.
+    """
+    torch.use_deterministic_algorithms(False)

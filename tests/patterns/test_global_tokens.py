@@ -1,0 +1,66 @@
+"""Global tokens: the forms in which they are given."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from longspan.patterns import Global
+
+
+def test_three_forms_of_one_pattern() -> None:
+    mask = torch.zeros(9, dtype=torch.bool)
+    mask[:2] = True
+    found = Global(2).dense(9)
+    assert torch.equal(found, Global(torch.tensor([1, 0])).dense(9))
+    assert torch.equal(found, Global(mask).dense(9))
+    assert torch.equal(found, Global(mask[None]).dense(9))
+
+
+def test_rows_and_columns_together_are_all() -> None:
+    rows, columns = Global(2, columns=False), Global(2, rows=False)
+    assert torch.equal((rows | columns).dense(9), Global(2).dense(9))
+    assert int((rows & columns).dense(9).sum()) == 4
+    assert torch.equal(rows.dense(9), columns.dense(9).transpose(-1, -2))
+
+
+def test_rows_are_positions_and_queries_are_rows() -> None:
+    """With three queries of nine keys, position 6 is row 0."""
+    assert Global(torch.tensor([6]), columns=False).dense(3, 9)[0, 0].all(1).tolist() == [
+        True,
+        False,
+        False,
+    ]
+    assert Global(queries=torch.tensor([0])).dense(3, 9)[0, 0].all(1).tolist() == [
+        True,
+        False,
+        False,
+    ]
+    assert not Global(torch.tensor([0]), columns=False).dense(3, 9).any()
+
+
+def test_samples_have_their_own() -> None:
+    found = Global(torch.tensor([[0], [2]])).dense(3)
+    assert found.shape == (2, 1, 3, 3)
+    assert found[0, 0].tolist() == [[True, True, True], [True, False, False], [True, False, False]]
+    assert found[1, 0].tolist() == [[False, False, True], [False, False, True], [True, True, True]]
+
+
+def test_a_mask_is_not_positions() -> None:
+    """A bool tensor of two entries is a mask of two tokens, never the positions 0 and 1."""
+    with pytest.raises(ValueError, match="Global: tokens"):
+        Global(torch.tensor([True, False])).check(1, 1, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (Global(3), "Global(3)"),
+        (Global(-3, rows=False), "Global(-3, rows=False)"),
+        (Global(1, columns=False), "Global(1, columns=False)"),
+        (Global(queries=1, keys=2), "Global(queries=1, keys=2)"),
+        (Global(torch.tensor([1])), "Global(a int64 tensor of shape (1,))"),
+    ],
+)
+def test_repr(pattern: Global, text: str) -> None:
+    assert repr(pattern) == text

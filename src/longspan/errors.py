@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["broadcasts", "describe", "need_bool", "need_int", "need_number", "need_tensor"]
+__all__ = [
+    "broadcasts",
+    "describe",
+    "need_bool",
+    "need_int",
+    "need_number",
+    "need_tensor",
+    "need_values",
+]
 
 INTEGER_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -64,3 +72,10 @@ def need_tensor(name: str, value: Any, kind: str, dims: tuple[int, ...]) -> None
     if value.dim() not in dims:
         expected = " or ".join(str(d) for d in dims)
         raise ValueError(f"{name} must have {expected} dimensions, got {describe(value)}")
+
+
+def need_values(message: str, value: Tensor, fine: Tensor) -> None:
+    """Raises unless all values of a tensor are fine. Reads them, so a GPU is waited for."""
+    if not bool(fine.all()):
+        bad = value.detach()[~fine].flatten()
+        raise ValueError(f"{message}, got {bad[0].item()} ({bad.numel()} such of {value.numel()})")

@@ -180,7 +180,7 @@ def test_numbers_of_another_kind_are_another_pattern() -> None:
 
 def test_a_combination_reads_as_it_is_written() -> None:
     pattern = Causal() & (Window(3, 0) | Global(1))
-    assert repr(pattern) == "Causal() & (Window(3, 0, 1) | Global(1))"
+    assert repr(pattern) == "Causal() & (Window(3, 0) | Global(1))"
     assert eval(repr(pattern)) == pattern
 
 

@@ -109,7 +109,7 @@ def test_names_stand_for_what_they_are_given() -> None:
         ("Window(True, 2)", "Window: left must be an int, got bool True"),
         ("Window(99999999999, 2)", "99999999999 is too large"),
         ("Global([1, Causal()])", "a list holds patterns or numbers"),
-        ("PerHead([])", "one pattern a head, got none"),
+        ("PerHead([])", "at least one pattern, got none"),
         ("PerHead([PerHead([Full()])])", "cannot be inside another"),
         ("Causal() | 3", "and '3' is none"),
         ("[1] & Causal()", r"and '\[1\]' is none"),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import broadcasts, describe, need_number
+from ..errors import broadcasts, describe, need_number, need_values
 from ..normalizers import Normalizer
 from ..patterns import Global, Pattern
 from ..weights import Alibi, Bell, Ramp, Weight
@@ -142,14 +142,14 @@ def check_values(meaning: Meaning, n: int, m: int) -> None:
             _check_positions(pattern, n, m)
     for weight in meaning.weights:
         if isinstance(weight, Bell) and isinstance(weight.variance, Tensor):
-            _need_all(weight.variance > 0, "Bell: variance must be above 0", weight.variance)
+            need_values("Bell: variance must be above 0", weight.variance, weight.variance > 0)
         if isinstance(weight, Ramp) and isinstance(weight.span, Tensor):
-            _need_all(weight.span.isfinite(), "Ramp: span must be finite", weight.span)
+            need_values("Ramp: span must be finite", weight.span, weight.span.isfinite())
         if isinstance(weight, Alibi):
-            _need_all(weight.slopes.isfinite(), "Alibi: slopes must be finite", weight.slopes)
+            need_values("Alibi: slopes must be finite", weight.slopes, weight.slopes.isfinite())
     alpha = meaning.normalizer.alpha
     if isinstance(alpha, Tensor):
-        _need_all((alpha >= 1) & (alpha <= 2), "normalizer: alpha must be within [1, 2]", alpha)
+        need_values("normalizer: alpha must be within [1, 2]", alpha, (alpha >= 1) & (alpha <= 2))
 
 
 def _check_positions(pattern: Pattern, n: int, m: int) -> None:
@@ -163,10 +163,4 @@ def _check_positions(pattern: Pattern, n: int, m: int) -> None:
         ):
             if isinstance(value, Tensor) and value.dtype != torch.bool:
                 inside = (value >= 0) & (value < size)
-                _need_all(inside, f"Global: {name} must be within [0, {size - 1}]", value)
-
-
-def _need_all(fine: Tensor, message: str, value: Tensor) -> None:
-    if not bool(fine.all()):
-        bad = value.detach()[~fine].flatten()
-        raise ValueError(f"{message}, got {bad[0].item()} ({bad.numel()} such of {value.numel()})")
+                need_values(f"Global: {name} must be within [0, {size - 1}]", value, inside)

@@ -153,21 +153,20 @@ class RampTile(TileTerm):
     term: RampTerm
 
     def height(self) -> Tensor:
+        """m, above 0: the reach has already said which pairs exist, whatever rounding says here."""
         span = self.tile.per_row(self.term.span)
-        return (self.term.softness + span - self.tile.offset.abs()) / self.term.softness
+        m = (self.term.softness - self.tile.offset.abs() + span) / self.term.softness
+        return m.clamp(torch.finfo(m.dtype).tiny, 1)
 
     def forward(self, s: Tensor) -> Tensor:
-        m = self.height()
-        log_m = torch.where(m > 0, m.clamp(max=1), 1).log()
-        return s + self.only_acting(torch.where(m.isnan(), m, log_m), 0)
+        return s + self.only_acting(self.height().log(), 0)
 
     def backward(self, ds: Tensor, gradients: Gradients, to_q: Tensor) -> Tensor:
         """d ln m / d span = 1/(softness·m) on the slope, 0 where m is 1."""
         if not gradients.wants(self.term, "span"):
             return ds
         m = self.height()
-        slope = (m > 0) & (m < 1)
-        share = torch.where(slope, ds / torch.where(slope, m, 1), 0)
+        share = torch.where(m < 1, ds / m, 0)
         total = row_sum(self.only_acting(share, 0)) / self.term.softness
         gradients.add_rows(self.term, "span", self.tile, total)
         return ds

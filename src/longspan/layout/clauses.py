@@ -31,6 +31,7 @@ from ..patterns import (
     Summaries,
     Window,
 )
+from ..patterns.base import same_rank
 
 __all__ = [
     "Clause",
@@ -62,6 +63,7 @@ class Within(Pattern):
         self.reach = reach
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        i, j = same_rank(i, j)
         return (j - i).abs() <= self.reach[:, :, (i - (m - n)).clamp(0, max(n - 1, 0))]
 
 

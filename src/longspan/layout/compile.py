@@ -282,6 +282,8 @@ def _settled(clause: Clause, frame: _Frame) -> Clause:
 def _less(piece: _Piece, clause: Clause, frame: _Frame) -> list[_Piece]:
     """A piece without the pairs of a clause that is global rows, a set of keys, or an interval."""
     plain = Clause(limits=clause.limits)
+    if clause == Clause():
+        return []
     if clause == Clause(rows=clause.rows):
         rows = frame.rows(clause)
         assert rows is not None
@@ -354,8 +356,7 @@ def _disjoint(clauses: list[Clause], frame: _Frame) -> list[_Piece]:
             if not earlier.clause.is_columns or not piece.clause.within(earlier.clause):
                 raise _NeedsTiles(
                     f"{_words(earlier.clause)} and {_words(piece.clause)} overlap, "
-                    "and no order of keys "
-                    "takes them apart"
+                    "and no order of keys takes them apart"
                 )
             piece = _strike(piece, earlier.columns)
         others[place] = piece

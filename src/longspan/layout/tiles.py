@@ -49,7 +49,9 @@ def _build(pattern: Pattern, n: int, m: int, device: torch.device) -> TileList:
     for r, c in zip(rows.split(TILES_AT_ONCE), columns.split(TILES_AT_ONCE), strict=True):
         row = r[:, None] * TILE + step
         key = c[:, None] * TILE + step
-        inside = pattern.contains((row + (m - n))[:, :, None], key[:, None, :], n, m)
+        # Tiles stick out over the ends; a pattern is only ever asked about positions that exist.
+        i, j = row.clamp(max=n - 1) + (m - n), key.clamp(max=m - 1)
+        inside = pattern.contains(i[:, :, None], j[:, None, :], n, m)
         possible = (row < n)[:, :, None] & (key < m)[:, None, :]
         inside = inside & possible
         words.append((inside.long() << step).sum(-1))

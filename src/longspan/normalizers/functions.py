@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..errors import describe, need_int, need_number
+from ..errors import broadcasts, describe, need_int, need_number, need_values
 from ..fixed_order import row_sum, summed_to
 from .tsallis import above, alpha_gradient, exponential, score_gradient, threshold
 
@@ -68,12 +68,16 @@ def entmax(x: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
     order = None
     if isinstance(alpha, Tensor):
         order = alpha.to(wide.dtype)
-        order = order.expand((1,) * (x.dim() - order.dim()) + tuple(order.shape))
-        if order.shape[dim] != 1:
+        order = order.reshape((1,) * (x.dim() - order.dim()) + tuple(order.shape))
+        sizes = zip(order.shape, x.shape, strict=False)
+        fits = order.dim() == x.dim() and all(broadcasts(a, b) or b == 1 for a, b in sizes)
+        if not fits or order.shape[dim] != 1:
             raise ValueError(
-                f"entmax: alpha must have size 1 along dim {dim}, "
+                f"entmax: alpha must broadcast with x and have size 1 along dim {dim}, "
                 f"got {describe(alpha)} for {describe(x)}"
             )
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+            need_values("entmax: alpha must be within [1, 2]", alpha, (alpha >= 1) & (alpha <= 2))
         order = order.movedim(dim, -1)
     if x.numel() == 0:
         return x.clone()

@@ -65,8 +65,8 @@ def threshold(scores: Tensor, alpha: Alpha) -> Tensor:
 def above(scores: Tensor, limit: Tensor) -> Tensor:
     """s − T of every row, in the dtype of the scores; s itself in rows without pairs.
 
-    T is as large as the scores, so rounding it to float32 would cost more digits than the difference
-    has. At α near 2 that decides which pairs have a gradient at all.
+    T is as large as the scores, so rounding it to float32 would cost more digits than the
+    difference has. At α near 2 that decides which pairs have a gradient at all.
     """
     limit = torch.where(limit == -math.inf, 0, limit)[..., None]
     rounded = limit.to(scores.dtype)

@@ -70,7 +70,9 @@ class Pattern:
 
     def pairs(self, n: int, m: int | None = None) -> int:
         """How many pairs exist, over the samples and heads that the pattern itself tells apart."""
+        need_int("n", n, at_least=0)
         m = n if m is None else m
+        need_int("m", m, at_least=0)
         rows = torch.arange(m - n, m, device=self.device)
         j = torch.arange(m, device=self.device)[None, :]
         total = 0
@@ -152,6 +154,13 @@ class Full(Pattern):
         return torch.ones((1, 1, *shape), dtype=torch.bool, device=i.device)
 
 
+def same_rank(i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
+    """Both with as many dims, so that an index by either stays beside samples and heads."""
+    rank = max(i.dim(), j.dim())
+    i = i.reshape((1,) * (rank - i.dim()) + tuple(i.shape))
+    return i, j.reshape((1,) * (rank - j.dim()) + tuple(j.shape))
+
+
 class _Combination(Pattern):
     """Patterns joined by one operator; flat, and without a pattern that another one makes idle."""
 
@@ -159,7 +168,7 @@ class _Combination(Pattern):
     symbol: ClassVar[str]
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
-        self.patterns = tuple(patterns)
+        self.patterns = _as_patterns(type(self).__name__, patterns)
 
     def children(self) -> Sequence[Pattern]:
         return self.patterns
@@ -204,15 +213,10 @@ class PerHead(Pattern):
     fields = ("patterns",)
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
-        patterns = tuple(patterns)
-        if len(patterns) == 0:
-            raise ValueError("PerHead: patterns must hold one pattern a head, got none")
-        for pattern in patterns:
-            if not isinstance(pattern, Pattern):
-                raise TypeError(f"PerHead: patterns must hold patterns, got {describe(pattern)}")
+        self.patterns = _as_patterns("PerHead", patterns)
+        for pattern in self.patterns:
             if isinstance(pattern, PerHead):
                 raise ValueError("PerHead: a PerHead cannot be inside another; give one flat list")
-        self.patterns = patterns
 
     def children(self) -> Sequence[Pattern]:
         return self.patterns
@@ -233,6 +237,17 @@ class PerHead(Pattern):
         heads = [p.contains(i, j, n, m) for p in self.patterns]
         batch = max(h.shape[0] for h in heads)
         return torch.cat([h.expand(batch, *h.shape[1:]) for h in heads], dim=1)
+
+
+def _as_patterns(name: str, patterns: Any) -> tuple[Pattern, ...]:
+    if not isinstance(patterns, (list, tuple)):
+        raise TypeError(f"{name}: patterns must be a list of patterns, got {describe(patterns)}")
+    for pattern in patterns:
+        if not isinstance(pattern, Pattern):
+            raise TypeError(f"{name}: patterns must hold patterns, got {describe(pattern)}")
+    if len(patterns) == 0:
+        raise ValueError(f"{name}: patterns must hold at least one pattern, got none")
+    return tuple(patterns)
 
 
 def same(a: Any, b: Any) -> bool:

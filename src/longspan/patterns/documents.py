@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import broadcasts, describe, need_tensor
-from .base import Pattern
+from .base import Pattern, same_rank
 
 __all__ = ["SameDocument"]
 
@@ -64,9 +64,12 @@ class SameDocument(Pattern):
         return rows.long(), place >= 0, keys.long()
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        given = [x for x in (self.ids, self.query_ids) if x is not None and x.dim() == 2]
+        self.check(max((x.shape[0] for x in given), default=1), 1, n, m)
         rows, known, keys = (x.to(i.device) for x in self.sides(n, m))
         if n == 0 or m == 0:
             shape = torch.broadcast_shapes(i.shape, j.shape)
             return torch.zeros((1, 1, *shape), dtype=torch.bool, device=i.device)
+        i, j = same_rank(i, j)
         row = (i - (m - n)).clamp(0, n - 1)
         return ((rows[:, row] == keys[:, j.clamp(0, m - 1)]) & known[row])[:, None]

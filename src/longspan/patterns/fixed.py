@@ -34,10 +34,7 @@ class Fixed(Pattern):
     fields = ("stride", "summary")
 
     def __init__(self, stride: int, summary: int) -> None:
-        need_int("Fixed: stride", stride, at_least=1)
-        need_int("Fixed: summary", summary, at_least=0)
-        if summary > stride:
-            raise ValueError(f"Fixed: summary must be at most stride ({stride}), got {summary}")
+        _check("Fixed", stride, summary)
         self.stride = stride
         self.summary = summary
 
@@ -52,9 +49,17 @@ class Summaries(Pattern):
     fields = ("stride", "summary")
 
     def __init__(self, stride: int, summary: int) -> None:
+        _check("Summaries", stride, summary)
         self.stride = stride
         self.summary = summary
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         inside = (j % self.stride >= self.stride - self.summary) & (i == i)
         return inside[None, None]
+
+
+def _check(name: str, stride: int, summary: int) -> None:
+    need_int(f"{name}: stride", stride, at_least=1)
+    need_int(f"{name}: summary", summary, at_least=0)
+    if summary > stride:
+        raise ValueError(f"{name}: summary must be at most stride ({stride}), got {summary}")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import broadcasts, describe, need_bool, need_int
-from .base import Pattern
+from .base import Pattern, same_rank
 
 __all__ = ["Global"]
 
@@ -104,6 +104,7 @@ class Global(Pattern):
         return _members(self.tokens, m, device)
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        i, j = same_rank(i, j)
         shape = torch.broadcast_shapes(i.shape, j.shape)
         inside = torch.zeros((1, *shape), dtype=torch.bool, device=i.device)
         rows = self.global_rows(n, m, i.device)

@@ -27,15 +27,16 @@ class Hops(NamedTuple):
 
 
 def hops_of(mask: Tensor) -> Hops:
-    """Counts hops for a square mask `(B|1, H|1, n, n)`; of several, the worst layers and the mean
-    of the rest.
+    """Counts hops for a square mask `(B|1, H|1, n, n)`; of several samples, the most layers and the
+    mean of the rest.
 
-    A layer keeps what a token has (the residual stream), so a token has always heard itself.
+    A layer joins its heads, so what any of them sees counts; and it keeps what a token has (the
+    residual stream), so a token has always heard itself.
     """
     n = mask.shape[-1]
     if mask.shape[-2] != n:
         raise ValueError(f"hops need as many queries as keys, got {mask.shape[-2]} and {n}")
-    steps = mask.reshape(-1, n, n).float()
+    steps = mask.any(1).float()
     heard = torch.eye(n, device=mask.device).expand_as(steps)
     layers, lengths, found = 0, 0.0, 0
     while True:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
-import torch
 from torch import Tensor
 
 from ..errors import need_int
@@ -12,7 +9,7 @@ from .base import Pattern
 from .causal import Causal
 from .fixed import Fixed
 from .global_tokens import Global
-from .random_blocks import Random, Table
+from .random_blocks import Random
 from .strided import Strided
 from .window import BlockWindow, Window
 
@@ -63,20 +60,8 @@ def bigbird(
     if ends:
         pattern = pattern | Global(ends * block) | Global(-ends * block)
     if drawn:
-        table = _drawn_among_the_rest(-(-length // block), side, drawn, ends, seed)
-        pattern = pattern | Random(drawn, block, seed, length, table)
+        pattern = pattern | Random(drawn, block, seed, length, beyond=side, ends=ends)
     return pattern
-
-
-@torch.compiler.assume_constant_result
-def _drawn_among_the_rest(total: int, side: int, drawn: int, ends: int, seed: int) -> Table:
-    """BigBird's draw; one for its arguments, so that a traced program may take it as given."""
-    source = random.Random(seed)
-    table = []
-    for row in range(total):
-        free = [c for c in range(ends, total - ends) if abs(c - row) > side]
-        table.append(tuple(sorted(source.sample(free, min(drawn, len(free))))))
-    return tuple(table)
 
 
 def sparse_strided(stride: int = 128) -> Pattern:

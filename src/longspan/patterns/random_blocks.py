@@ -32,12 +32,15 @@ class Random(Pattern):
             call's own M.
         table: the draw itself, for each query block its key blocks (ints; a negative one is an
             empty place).
+        beyond: draw only blocks that are more than so many away from the query's own; None draws
+            any.
+        ends: draw none of the first and last so many blocks.
 
     Reference:
         Zaheer et al. 2020, "Big Bird" (arXiv 2007.14062).
     """
 
-    fields = ("blocks", "block", "seed", "length", "table")
+    fields = ("blocks", "block", "seed", "length", "table", "beyond", "ends")
 
     def __init__(
         self,
@@ -46,12 +49,18 @@ class Random(Pattern):
         seed: int = 0,
         length: int | None = None,
         table: Tensor | Sequence[Sequence[int]] | None = None,
+        *,
+        beyond: int | None = None,
+        ends: int = 0,
     ) -> None:
         need_int("Random: blocks", blocks, at_least=1)
         need_int("Random: block", block, at_least=1)
         need_int("Random: seed", seed)
         if length is not None:
             need_int("Random: length", length, at_least=1)
+        if beyond is not None:
+            need_int("Random: beyond", beyond, at_least=0)
+        need_int("Random: ends", ends, at_least=0)
         self.blocks = blocks
         self.block = block
         self.seed = seed
@@ -64,6 +73,8 @@ class Random(Pattern):
                 f"too few for length {length}"
             )
         self.length = length
+        self.beyond = beyond
+        self.ends = ends
 
     def table_for(self, m: int) -> Table:
         """For each query block its key blocks; the draw is the same whenever `length` is."""
@@ -74,7 +85,8 @@ class Random(Pattern):
             )
         if self.table is not None:
             return self.table
-        return _draw(self.blocks, -(-(self.length or m) // self.block), self.seed)
+        total = -(-(self.length or m) // self.block)
+        return _draw(self.blocks, total, self.seed, self.beyond, self.ends)
 
     def check(self, batch: int, heads: int, n: int, m: int) -> None:
         if self.length is not None and m > self.length:
@@ -98,15 +110,22 @@ class Random(Pattern):
         shown = [f"blocks={self.blocks}, block={self.block}"]
         shown += [f"seed={self.seed}"] if self.table is None else ["table=…"]
         shown += [] if self.length is None else [f"length={self.length}"]
+        shown += [] if self.beyond is None else [f"beyond={self.beyond}"]
+        shown += [] if self.ends == 0 else [f"ends={self.ends}"]
         return f"Random({', '.join(shown)})"
 
 
 @lru_cache(maxsize=32)
-def _draw(blocks: int, total: int, seed: int) -> Table:
+def _draw(blocks: int, total: int, seed: int, beyond: int | None, ends: int) -> Table:
     """Python's own generator: one draw for one seed, whatever torch's version or device."""
     source = random.Random(seed)
-    keys = range(total)
-    return tuple(tuple(source.sample(keys, min(blocks, total))) for _ in keys)
+    found = []
+    for own in range(total):
+        keys: Sequence[int] = range(ends, total - ends)
+        if beyond is not None:
+            keys = [key for key in keys if abs(key - own) > beyond]
+        found.append(tuple(source.sample(keys, min(blocks, len(keys)))))
+    return tuple(found)
 
 
 def _as_table(table: Tensor | Sequence[Sequence[int]]) -> Table:
@@ -116,6 +135,10 @@ def _as_table(table: Tensor | Sequence[Sequence[int]]) -> Table:
                 f"Random: table must be an int tensor (query blocks, drawn), got {describe(table)}"
             )
         table = table.tolist()
+    if not isinstance(table, (list, tuple)) or not all(isinstance(r, (list, tuple)) for r in table):
+        raise TypeError(
+            f"Random: table must hold a list of ints a query block, got {describe(table)}"
+        )
     rows = tuple(tuple(row) for row in table)
     for row in rows:
         for entry in row:

@@ -56,6 +56,10 @@ class Window(Pattern):
             inside = inside & (offset <= self.right * self.dilation)
         return inside[None, None]
 
+    def __repr__(self) -> str:
+        step = "" if self.dilation == 1 else f", dilation={self.dilation}"
+        return f"Window({self.left}, {self.right}{step})"
+
 
 class BlockWindow(Pattern):
     """The pair (i, j) exists when −left ≤ ⌊j/block⌋ − ⌊i/block⌋ ≤ right: whole blocks near the

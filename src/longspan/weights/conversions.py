@@ -34,6 +34,7 @@ def reach_of(variance: float | Tensor, threshold: float) -> int | Tensor:
     """
     check_threshold("reach_of: threshold", threshold)
     if isinstance(variance, Tensor):
+        _need_real("reach_of: variance", variance)
         wide = (variance.detach().double() * (-2 * math.log(threshold))).clamp(min=0).sqrt()
         return (wide + SLACK).floor().nan_to_num(0, FARTHEST).clamp(max=FARTHEST).to(torch.int32)
     need_number("reach_of: variance", variance)
@@ -54,10 +55,21 @@ def variance_of(reach: float | Tensor, threshold: float) -> float | Tensor:
     """
     check_threshold("variance_of: threshold", threshold)
     if isinstance(reach, Tensor):
-        wide = reach if reach.is_floating_point() else reach.double()
-        return wide.square() / (-2 * math.log(threshold))
+        _need_real("variance_of: reach", reach)
+        # In float64, so that a float32 result is rounded only once.
+        found = reach.double().square() / (-2 * math.log(threshold))
+        return found.to(reach.dtype) if reach.is_floating_point() else found
     need_number("variance_of: reach", reach)
+    if not reach >= 0:
+        raise ValueError(f"variance_of: reach must be at least 0, got {reach}")
     return reach * reach / (-2 * math.log(threshold))
+
+
+def _need_real(name: str, value: Tensor) -> None:
+    if value.dtype == torch.bool or value.is_complex():
+        raise TypeError(
+            f"{name} must be a number or a tensor of real numbers, got {describe(value)}"
+        )
 
 
 def check_threshold(name: str, threshold: float) -> None:

@@ -202,7 +202,7 @@ def _hops(mask: Tensor) -> str:
         return "none: no token hears another"
     layers = "1 layer" if hops.layers == 1 else f"{hops.layers} layers"
     heard = "every other" if hops.connected == 1 else f"all it can ({hops.connected:.0%} of others)"
-    alone = ", each head and sample alone" if mask.shape[0] * mask.shape[1] > 1 else ""
+    alone = ", each sample alone" if mask.shape[0] > 1 else ""
     return f"{layers} until every token has heard {heard}, {hops.mean:.1f} on average{alone}"
 
 

@@ -11,12 +11,9 @@ from ..fixed_order import add_at
 from ..layout import TILE, Plan, Walk
 from .problem import Problem
 from .products import over_seen
-from .tile import BUFFER_BYTES, KeyHeads, Tile
+from .tile import SUM_BYTES, KeyHeads, Tile
 
 __all__ = ["KeySums", "SlotSums", "key_heads_at_once"]
-
-# Sums live through a whole walk, so their buffers pay even at twice the size of others.
-SUM_BYTES = 2 * BUFFER_BYTES
 
 
 def key_heads_at_once(problem: Problem) -> Iterator[KeyHeads]:

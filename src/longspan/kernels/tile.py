@@ -13,11 +13,15 @@ from ..layout import TILE, Group, Plan, Walk, plan_of
 from .problem import Problem, Term
 from .products import over_seen
 
-__all__ = ["BUFFER_BYTES", "KeyHeads", "Tile", "plan_for", "tiles_of"]
+__all__ = ["SUM_BYTES", "KeyHeads", "Tile", "buffer_bytes", "plan_for", "tiles_of"]
 
-# A larger buffer would be mapped afresh by the allocator at every call, which costs more than it
-# saves.
-BUFFER_BYTES = 16 << 20
+# The most that one buffer takes. Sums live through a whole walk, so theirs are this large.
+SUM_BYTES = 32 << 20
+
+
+def buffer_bytes(device: torch.device) -> int:
+    """The size of a working buffer: near a CPU's cache, and enough to keep a GPU busy."""
+    return (2 if device.type == "cpu" else 16) << 20
 
 
 class KeyHeads(NamedTuple):
@@ -96,7 +100,7 @@ class Tile:
     def steps(self, width: int) -> Iterator[slice]:
         """The keys in steps of whole tiles, so that `(P, G, step, width)` stays small."""
         each = self.b.numel() * width * self.problem.wide.itemsize
-        step = max(1, BUFFER_BYTES // (each * TILE)) * TILE
+        step = max(1, buffer_bytes(self.b.device) // (each * TILE)) * TILE
         total = self.keys.shape[1]
         for start in range(0, total, step):
             yield slice(start, min(start + step, total))
@@ -146,7 +150,7 @@ def plan_for(problem: Problem, walk: Walk) -> Plan:
         rows //= 2
     plan = plan_of(walk, layout.n, layout.m, rows)
     row_bytes = int(plan.count.max()) * TILE * problem.wide.itemsize
-    while rows > 1 and rows * row_bytes > BUFFER_BYTES:
+    while rows > 1 and rows * row_bytes > buffer_bytes(problem.q.device):
         rows //= 2
     return plan_of(walk, layout.n, layout.m, rows)
 
@@ -162,7 +166,7 @@ def tiles_of(
     """All of a walk, or some of its units and heads, tile group by tile group."""
     plan = plan_for(problem, walk)
     wide = max(1, max(problem.k.shape[3], problem.v.shape[3]) // plan.rows)
-    pairs = BUFFER_BYTES // problem.wide.itemsize // wide
+    pairs = buffer_bytes(problem.q.device) // problem.wide.itemsize // wide
     b, h = _copies(problem, walk, only)
     for group in plan.groups(max(1, pairs // max(1, len(b))), units):
         most = max(1, pairs // group.exists.numel())

@@ -25,7 +25,7 @@ from .problem import (
     RelativeTerm,
     Term,
 )
-from .tile import BUFFER_BYTES, Tile
+from .tile import SUM_BYTES, Tile, buffer_bytes
 
 __all__ = ["Gradients", "TileTerm", "tile_terms"]
 
@@ -53,7 +53,7 @@ class Gradients:
         unless it is large.
         """
         if key not in self.sums:
-            small = 8 * math.prod(shape) <= BUFFER_BYTES
+            small = 8 * math.prod(shape) <= SUM_BYTES
             dtype = torch.float64 if small else self.problem.wide
             self.sums[key] = torch.zeros(shape, dtype=dtype, device=self.problem.q.device)
         return self.sums[key]
@@ -260,7 +260,9 @@ class RelativeTile(TileTerm):
         """Keys in steps, so that an encoding for every pair stays small."""
         p, g, r, d = self.tile.q.shape
         keys = self.tile.keys.shape[1]
-        step = max(1, BUFFER_BYTES // (p * g * r * d * self.tile.q.element_size()))
+        step = max(
+            1, buffer_bytes(self.tile.q.device) // (p * g * r * d * self.tile.q.element_size())
+        )
         return [slice(start, min(start + step, keys)) for start in range(0, keys, step)]
 
     def index(self, keys: slice) -> Tensor:

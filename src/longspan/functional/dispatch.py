@@ -13,10 +13,10 @@ from ..kernels.problem import Problem
 
 __all__ = ["BACKENDS", "Backend", "choose", "need_backend", "refusals"]
 
-Backend = Literal["auto", "reference", "torch"]
+Backend = Literal["auto", "reference", "torch", "cpu"]
 
 # In the order in which "auto" tries them. The reference is not among them: it is asked for by name.
-BACKENDS: dict[str, ModuleType] = {"torch": torch_backend}
+BACKENDS: dict[str, ModuleType] = {"cpu": cpu, "torch": torch_backend}
 
 
 def need_backend(backend: object) -> None:

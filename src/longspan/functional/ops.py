@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..fixed_order import summed_to
-from ..kernels.torch import ALPHA
+from ..kernels.problem import ALPHA
 from .checks import check_values
 from .dispatch import choose
 from .encoding import Meaning, decode

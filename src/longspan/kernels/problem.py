@@ -10,6 +10,7 @@ from torch import Tensor
 from ..layout import Layout
 
 __all__ = [
+    "ALPHA",
     "AlibiTerm",
     "BellTerm",
     "BiasTerm",
@@ -19,6 +20,10 @@ __all__ = [
     "RelativeTerm",
     "Term",
 ]
+
+
+# How the gradient of α is asked for, beside the terms' (number, name).
+ALPHA = (-1, "alpha")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,15 +19,12 @@ from ..fixed_order import add_at, row_sum
 from ..normalizers.tsallis import above, alpha_gradient, exponential, score_gradient, threshold
 from .key_sums import KeySums, SlotSums, key_heads_at_once
 from .philox import keep
-from .problem import Problem
+from .problem import ALPHA, Problem
 from .products import all_finite
 from .tile import Tile, plan_for, tiles_of
 from .tile_terms import Gradients, TileTerm, tile_terms
 
-__all__ = ["ALPHA", "backward", "forward", "unsupported_reasons"]
-
-# How the gradient of α is asked for, beside the terms' (number, name).
-ALPHA = (-1, "alpha")
+__all__ = ["backward", "forward", "unsupported_reasons"]
 
 
 def unsupported_reasons(problem: Problem) -> list[str]:

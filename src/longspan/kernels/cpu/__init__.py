@@ -1,37 +1,10 @@
 """The `cpu` backend: C++ kernels, reached through a small compiled module.
 
 The compiled module is built at installation where a C++ compiler is found. Without it this package
-imports as usual, and `available()` says so.
+imports as usual, `available()` says so, and the backend refuses every problem.
 """
 
-from __future__ import annotations
+from .launch import backward, forward, unsupported_reasons
+from .native import available, instruction_sets
 
-import importlib
-from types import ModuleType
-
-__all__ = ["available", "instruction_sets"]
-
-_native: ModuleType | None
-try:
-    _native = importlib.import_module("longspan.kernels.cpu._native")
-except ImportError:
-    _native = None
-
-
-def available() -> bool:
-    """Whether the compiled part of this backend can be imported."""
-    return _native is not None
-
-
-def instruction_sets() -> list[str]:
-    """The vector instruction sets that this machine can run, best first.
-
-    Returns:
-        Some of `"avx512"` (the subsets F, BW, VL and DQ), `"avx2"` (with FMA) and `"portable"`, in
-        this order. `"portable"` is always there, and is all there is where the compiled part was
-        not built.
-    """
-    if _native is None:
-        return ["portable"]
-    sets: list[str] = _native.instruction_sets()
-    return sets
+__all__ = ["available", "backward", "forward", "instruction_sets", "unsupported_reasons"]

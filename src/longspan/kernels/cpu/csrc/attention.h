@@ -1,0 +1,613 @@
+// Attention over a layout, forward and backward. A block is up to kBlock query rows of one walk; its
+// scores are one matrix, whose columns are the segments of keys that any of its rows meets.
+
+struct Span {
+    int32_t low, high;
+};
+
+struct Block {
+    const Problem* problem;
+    const Walk* walk;
+    Workspace* w;
+    int64_t b, h, place, first, rows;
+    Segment* segments;
+    int64_t segment_count, columns, stride;
+    Span* spans;  // of each row in each segment, in columns
+    float *scores, *gradients;
+    float* queries;
+    int64_t query_row;
+
+    const Span& span(int64_t row, int64_t segment) const { return spans[segment * kBlock + row]; }
+    int64_t row_of(int64_t r) const { return walk->queries.at(b, first + r); }
+    float position_of(int64_t r) const {
+        return static_cast<float>(row_of(r) + problem->m - problem->n);
+    }
+};
+
+// --- which pairs a block has ---
+
+static void add_segment(Block& block, const Part* part, int64_t slot, int64_t width,
+                        const int64_t* words) {
+    Panels* panels = panels_of(*block.w, part->keys);
+    block.segments[block.segment_count++] = {part, panels, slot, width, block.columns, words};
+    block.columns += width;
+}
+
+static void find_segments(Block& block) {
+    block.segment_count = 0;
+    block.columns = 0;
+    int64_t most_segments = block.walk->part_count;
+    for (int64_t p = 0; p < block.walk->part_count; p++) {
+        const TileList* tiles = block.walk->parts[p].tiles;
+        if (tiles != nullptr) {
+            const int64_t t = block.first / kTile;
+            most_segments += tiles->start[t + 1] - tiles->start[t];
+        }
+    }
+    block.segments = block.w->segments.room<Segment>(most_segments);
+    for (int64_t p = 0; p < block.walk->part_count; p++) {
+        const Part& part = block.walk->parts[p];
+        int64_t low = INT64_MAX, high = 0;
+        for (int64_t r = 0; r < block.rows; r++) {
+            const int64_t from = part.low.at(block.b, block.place, block.first + r);
+            const int64_t to = part.high.at(block.b, block.place, block.first + r);
+            if (to > from) {
+                low = least(low, from);
+                high = most(high, to);
+            }
+        }
+        if (high <= low) continue;
+        if (part.tiles == nullptr) {
+            low = down(low, kPanel);
+            add_segment(block, &part, low, up(high, kPanel) - low, nullptr);
+            continue;
+        }
+        const TileList& tiles = *part.tiles;
+        const int64_t t = block.first / kTile;
+        for (int64_t i = tiles.start[t]; i < tiles.start[t + 1]; i++) {
+            const int64_t mask = tiles.mask[block.b * tiles.mask_batch + block.place * tiles.mask_head + i];
+            const int64_t slot = tiles.column[i] * kTile;
+            if (mask == -2 || slot + kTile <= low || slot >= high) continue;
+            const int64_t* words = nullptr;
+            if (mask >= 0) words = tiles.words + mask * kTile + block.first % kTile;
+            Segment* last = block.segment_count ? &block.segments[block.segment_count - 1] : nullptr;
+            if (words == nullptr && last != nullptr && last->part == &part &&
+                last->words == nullptr && last->slot + last->width == slot) {
+                last->width += kTile;
+                block.columns += kTile;
+            } else {
+                add_segment(block, &part, slot, kTile, words);
+            }
+        }
+    }
+    // A little more than the columns, so that rows do not fall on the same lines of the cache.
+    block.stride = block.columns + 16;
+    block.spans = block.w->spans.room<Span>(most<int64_t>(block.segment_count, 1) * kBlock);
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Segment& segment = block.segments[s];
+        const Part& part = *segment.part;
+        for (int64_t r = 0; r < kBlock; r++) {
+            Span& span = block.spans[s * kBlock + r];
+            span = {0, 0};
+            if (r >= block.rows) continue;
+            int64_t low = part.low.at(block.b, block.place, block.first + r);
+            int64_t high = part.high.at(block.b, block.place, block.first + r);
+            low = most(low, segment.slot);
+            high = least(high, segment.slot + segment.width);
+            if (high <= low) continue;
+            span.low = static_cast<int32_t>(low - segment.slot + segment.column);
+            span.high = static_cast<int32_t>(high - segment.slot + segment.column);
+        }
+    }
+}
+
+// The columns of a segment that any row of [first, last) has.
+LONGSPAN_INLINE Span joint(const Block& block, int64_t segment, int64_t first, int64_t last) {
+    Span found = {INT32_MAX, 0};
+    for (int64_t r = first; r < last; r++) {
+        const Span& span = block.span(r, segment);
+        if (span.high > span.low) {
+            found.low = least(found.low, span.low);
+            found.high = most(found.high, span.high);
+        }
+    }
+    return found;
+}
+
+// Does a segment lack pairs of its rows' spans?
+LONGSPAN_INLINE bool has_holes(const Segment& segment) {
+    return segment.words != nullptr || segment.part->allowed != nullptr ||
+           segment.part->document_count > 0;
+}
+
+// alive[c] is -1 where the pair exists, 0 elsewhere, for the row's span.
+static void find_alive(const Block& block, int64_t r, const Segment& segment, const Span& span,
+                       int32_t* alive) {
+    const Part& part = *segment.part;
+    const int64_t shift = segment.slot - segment.column;
+    for (int64_t c = span.low; c < span.high; c++) alive[c] = -1;
+    if (segment.words != nullptr) {
+        const uint64_t word = static_cast<uint64_t>(segment.words[r]);
+        for (int64_t c = span.low; c < span.high; c++)
+            alive[c] &= -static_cast<int32_t>((word >> (c - segment.column)) & 1);
+    }
+    if (part.allowed != nullptr) {
+        const uint8_t* allowed = part.allowed + block.b * part.allowed_batch + shift;
+        for (int64_t c = span.low; c < span.high; c++) alive[c] &= -static_cast<int32_t>(allowed[c]);
+    }
+    for (int64_t d = 0; d < part.document_count; d++) {
+        const Documents& documents = part.documents[d];
+        const int64_t own = documents.rows[block.b * documents.rows_batch + block.first + r];
+        const int64_t* keys = documents.keys + block.b * documents.keys_batch + shift;
+        for (int64_t c = span.low; c < span.high; c++)
+            alive[c] &= -static_cast<int32_t>(keys[c] == own);
+    }
+}
+
+// --- weights on one row ---
+
+LONGSPAN_INLINE bool acts(const Segment& segment, const Term& term) {
+    return (segment.part->active >> term.number) & 1;
+}
+
+// What a bell or a ramp needs to know of a row.
+struct Curve {
+    float value, position;
+};
+
+LONGSPAN_INLINE vf distance_of(const float* positions, int64_t c, float i) {
+    return load(positions + c) - i;
+}
+
+LONGSPAN_INLINE vf log_bell(const Term& term, vf distance, float variance) {
+    vf curve = distance * distance * (-0.5f / variance);
+    if (term.normalized) curve = curve - 0.5f * std::log(6.283185307f * variance);
+    return curve;
+}
+
+LONGSPAN_INLINE vf ramp(const Term& term, vf distance, float span) {
+    const vf away = distance < 0.f ? -distance : distance;
+    const vf m = (term.softness - away + span) / term.softness;
+    return least(most(m, all(1.17549435e-38f)), all(1.f));
+}
+
+LONGSPAN_INLINE int64_t table_place(const Term& term, int64_t offset) {
+    const int64_t place = offset + (term.length - 1 - term.right);
+    return least(most<int64_t>(place, 0), term.length - 1);
+}
+
+constexpr float kLowest = -3.4028234664e38f;
+
+// Scores after one term, for the row's span in one segment.
+static void apply(const Block& block, const Term& term, int64_t r, const Segment& segment,
+                  const Span& span, float* x, int32_t* alive) {
+    const float* positions = segment.panels->positions.room<float>(0) + segment.slot - segment.column;
+    const int64_t row = block.row_of(r);
+    const float i = block.position_of(r);
+    const int64_t from = down(span.low, kWidth);
+    switch (term.kind) {
+        case Kind::bell_bias: {
+            const float variance = term.value.at(block.b, block.h, row);
+            const float factor = -0.5f / variance;
+            const float shift = term.normalized ? -0.5f * std::log(6.283185307f * variance) : 0.f;
+            for (int64_t c = from; c < span.high; c += kWidth) {
+                const vf d = distance_of(positions, c, i);
+                store(x + c, load(x + c) + (d * d * factor + shift));
+            }
+            break;
+        }
+        case Kind::bell_score: {
+            const float variance = term.value.at(block.b, block.h, row);
+            for (int64_t c = from; c < span.high; c += kWidth) {
+                const vf d = distance_of(positions, c, i);
+                store(x + c, load(x + c) * exp(log_bell(term, d, variance)));
+            }
+            break;
+        }
+        case Kind::bell_weight: break;
+        case Kind::ramp: {
+            const float own = term.value.at(block.b, block.h, row);
+            for (int64_t c = from; c < span.high; c += kWidth) {
+                const vf m = ramp(term, distance_of(positions, c, i), own);
+                store(x + c, own == own ? load(x + c) + log(m) : all(own));
+            }
+            break;
+        }
+        case Kind::bias: {
+            const float* bias = term.table + block.b * term.batch + block.h * term.head + row * term.row;
+            for (int64_t c = span.low; c < span.high; c++) {
+                const float own = bias[static_cast<int64_t>(positions[c]) * term.key];
+                const bool gone = own <= kLowest;
+                x[c] += gone ? 0.f : own;
+                if (gone) alive[c] = 0;
+            }
+            break;
+        }
+        case Kind::distance: {
+            const float* table = term.table + block.h * term.head;
+            for (int64_t c = span.low; c < span.high; c++)
+                x[c] += table[table_place(term, static_cast<int64_t>(positions[c] - i))];
+            break;
+        }
+        case Kind::alibi: {
+            const float slope = term.table[block.h * term.head];
+            for (int64_t c = from; c < span.high; c += kWidth) {
+                const vf d = distance_of(positions, c, i);
+                store(x + c, load(x + c) - slope * (d < 0.f ? -d : d));
+            }
+            break;
+        }
+    }
+}
+
+// What multiplies the probabilities of a row: factors of weights, and dropout.
+LONGSPAN_INLINE bool multiplies(const Problem& problem) {
+    bool found = problem.dropout > 0;
+    for (int64_t t = 0; t < problem.term_count; t++)
+        found |= problem.terms[t].kind == Kind::bell_weight;
+    return found;
+}
+
+static void find_multipliers(const Block& block, int64_t r, const Segment& segment,
+                             const Span& span, float* kept) {
+    const Problem& problem = *block.problem;
+    const float* positions = segment.panels->positions.room<float>(0) + segment.slot - segment.column;
+    const int64_t row = block.row_of(r);
+    const float i = block.position_of(r);
+    for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+        vf factor = all(1.f);
+        for (int64_t t = 0; t < problem.term_count; t++) {
+            const Term& term = problem.terms[t];
+            if (term.kind != Kind::bell_weight || !acts(segment, term)) continue;
+            const float variance = term.value.at(block.b, block.h, row);
+            factor = factor * exp(log_bell(term, distance_of(positions, c, i), variance));
+        }
+        store(kept + c, factor);
+    }
+    if (problem.dropout <= 0) return;
+    const uint32_t limit = static_cast<uint32_t>(problem.dropout * 4294967296.0);
+    const float scale = 1 / (1 - static_cast<float>(problem.dropout));
+    const uint32_t own = static_cast<uint32_t>(row + problem.m - problem.n);
+    uint32_t words[4] = {0, 0, 0, 0};
+    int64_t group = -1;
+    for (int64_t c = span.low; c < span.high; c++) {
+        const int64_t j = static_cast<int64_t>(positions[c]);
+        if (j >> 2 != group) {
+            group = j >> 2;
+            philox_words(problem.seed, static_cast<uint32_t>(group), own,
+                         static_cast<uint32_t>(block.h), static_cast<uint32_t>(block.b), words);
+        }
+        kept[c] *= words[j & 3] >= limit ? scale : 0.f;
+    }
+}
+
+// --- scores of a block ---
+
+// Raw products of queries (or of the output's gradient) with keys (or values), where a span is.
+static void meet(const Block& block, const float* queries, int64_t query_row, int64_t size,
+                 bool values, float* scores) {
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Segment& segment = block.segments[s];
+        Buffer& packed = values ? segment.panels->values : segment.panels->keys;
+        const float* panels = packed.room<float>(0) + segment.slot * size;
+        Span groups[kBlock / kRows];
+        for (int64_t g = 0; g < kBlock / kRows; g++)
+            groups[g] = joint(block, s, g * kRows, least(g * kRows + kRows, block.rows));
+        for (int64_t j = 0; j < segment.width; j += kPanel) {
+            const int64_t column = segment.column + j;
+            for (int64_t g = 0; g * kRows < block.rows; g++) {
+                if (column >= groups[g].high || column + kPanel <= groups[g].low) continue;
+                product<false>(least<int64_t>(kRows, block.rows - g * kRows), kPanel, size,
+                               queries + g * kRows * query_row, query_row, 1, panels + j * size,
+                               kPanel, scores + g * kRows * block.stride + column, block.stride);
+            }
+        }
+    }
+}
+
+struct RowScores {
+    float top;
+    bool broken;
+};
+
+// Finishes one row's scores in place: scale, weights, -inf where no pair exists, 0 nowhere yet.
+// `saved` keeps the row after each bell that multiplies scores, for its gradient.
+static RowScores finish_scores(const Block& block, int64_t r, float* x, float* saved, uint8_t* seen) {
+    const Problem& problem = *block.problem;
+    bool removes = false;
+    for (int64_t t = 0; t < problem.term_count; t++)
+        removes |= problem.terms[t].kind == Kind::bias;
+    int32_t* alive = block.w->alive.room<int32_t>(block.columns + kWidth);
+    vf top = all(-INFINITY);
+    vi broken{};
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Segment& segment = block.segments[s];
+        const Span& span = block.span(r, s);
+        if (span.high <= span.low) continue;
+        const int64_t from = down(span.low, kWidth);
+        const bool holes = has_holes(segment);
+        if (holes || removes) find_alive(block, r, segment, span, alive);
+        for (int64_t c = from; c < span.high; c += kWidth) store(x + c, load(x + c) * problem.scale);
+        for (int64_t t = 0; t < problem.term_count; t++) {
+            const Term& term = problem.terms[t];
+            if (acts(segment, term)) apply(block, term, r, segment, span, x, alive);
+            if (saved != nullptr && term.kind == Kind::bell_score)
+                std::memcpy(saved + t * block.columns + from, x + from,
+                            (up(span.high, kWidth) - from) * sizeof(float));
+        }
+        for (int64_t c = from; c < span.high; c += kWidth) {
+            vi real = inside(c, span.low, span.high);
+            if (holes || removes) real &= load(alive + c);
+            const vf value = real ? load(x + c) : all(-INFINITY);
+            broken |= value != value;
+            top = most(top, value);
+            store(x + c, value);
+            if (seen != nullptr)
+                for (int lane = 0; lane < kWidth; lane++) seen[c + lane] = real[lane] != 0;
+        }
+    }
+    bool any = false;
+    for (int lane = 0; lane < kWidth; lane++) any |= broken[lane] != 0;
+    return {any ? NAN : largest(top), any};
+}
+
+// Puts 0 where a row has no span, so that products over a group of rows may run over it.
+LONGSPAN_INLINE void clear_outside(const Block& block, int64_t r, float* x) {
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Segment& segment = block.segments[s];
+        const Span& span = block.span(r, s);
+        const int64_t end = segment.column + segment.width;
+        int64_t low = end, high = end;
+        if (span.high > span.low) {
+            low = down(span.low, kWidth);
+            high = up(span.high, kWidth);
+        }
+        std::memset(x + segment.column, 0, (low - segment.column) * sizeof(float));
+        std::memset(x + high, 0, (end - high) * sizeof(float));
+    }
+}
+
+// Copies rows of a tensor into rows of whole vectors.
+static void gather_rows(const Block& block, const Vectors& x, int64_t head, float* to) {
+    const int64_t width = padded(x.size);
+    for (int64_t r = 0; r < block.rows; r++) {
+        std::memcpy(to + r * width, x.at(block.b, head, block.row_of(r)), x.size * sizeof(float));
+        for (int64_t d = x.size; d < width; d++) to[r * width + d] = 0;
+    }
+}
+
+LONGSPAN_INLINE RowsInPlace rows_of(const Problem& problem, const Segment& segment, bool values) {
+    const Panels& panels = *segment.panels;
+    const Vectors& x = values ? problem.v : problem.k;
+    if (in_place(panels, x)) return {x.at(panels.b, panels.h, segment.slot), x.row};
+    const Buffer& packed = values ? panels.value_rows : panels.key_rows;
+    const int64_t width = padded(x.size);
+    return {static_cast<const float*>(packed.data) + segment.slot * width, width};
+}
+
+// sums (rows x size) += weights (rows x columns) times keys or values.
+static void collect(const Block& block, const float* weights, bool values, float* sums,
+                    const uint8_t* seen) {
+    const Problem& problem = *block.problem;
+    const Vectors& x = values ? problem.v : problem.k;
+    const int64_t width = padded(x.size);
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Segment& segment = block.segments[s];
+        const RowsInPlace from = rows_of(problem, segment, values);
+        if (seen != nullptr) {
+            for (int64_t r = 0; r < block.rows; r++)
+                for (int64_t c = block.span(r, s).low; c < block.span(r, s).high; c++)
+                    if (seen[r * block.stride + c])
+                        for (int64_t d = 0; d < x.size; d++)
+                            sums[r * width + d] += weights[r * block.stride + c] *
+                                                   from.data[(c - segment.column) * from.row + d];
+            continue;
+        }
+        Span groups[kBlock / kRows];
+        for (int64_t g = 0; g < kBlock / kRows; g++)
+            groups[g] = joint(block, s, g * kRows, least(g * kRows + kRows, block.rows));
+        constexpr int64_t kStep = 64;
+        for (int64_t j = segment.column; j < segment.column + segment.width; j += kStep) {
+            for (int64_t g = 0; g * kRows < block.rows; g++) {
+                const int64_t low = most<int64_t>(groups[g].low, j);
+                const int64_t high = least<int64_t>(groups[g].high, j + kStep);
+                if (high <= low) continue;
+                product<true>(least<int64_t>(kRows, block.rows - g * kRows), width, high - low,
+                              weights + g * kRows * block.stride + low, block.stride, 1,
+                              from.data + (low - segment.column) * from.row, from.row,
+                              sums + g * kRows * width, width);
+            }
+        }
+    }
+}
+
+// sums of keys += weights-transposed times rows of the block.
+static void spread(const Block& block, const float* weights, const float* rows, int64_t size,
+                   bool values, const uint8_t* seen) {
+    const int64_t width = padded(size);
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Segment& segment = block.segments[s];
+        Buffer& buffer = values ? segment.panels->dv : segment.panels->dk;
+        float* sums = buffer.room<float>(0) + (segment.slot - segment.column) * width;
+        if (seen != nullptr) {
+            for (int64_t r = 0; r < block.rows; r++)
+                for (int64_t c = block.span(r, s).low; c < block.span(r, s).high; c++)
+                    if (seen[r * block.stride + c])
+                        for (int64_t d = 0; d < size; d++)
+                            sums[c * width + d] +=
+                                weights[r * block.stride + c] * rows[r * width + d];
+            continue;
+        }
+        constexpr int64_t kGroup = 8;
+        Span groups[kBlock / kGroup];
+        for (int64_t g = 0; g < kBlock / kGroup; g++)
+            groups[g] = joint(block, s, g * kGroup, least(g * kGroup + kGroup, block.rows));
+        for (int64_t c = segment.column; c < segment.column + segment.width; c += kGroup) {
+            int64_t first = kBlock, last = 0;
+            for (int64_t g = 0; g * kGroup < block.rows; g++) {
+                if (c >= groups[g].high || c + kGroup <= groups[g].low) continue;
+                first = least(first, g * kGroup);
+                last = least(g * kGroup + kGroup, block.rows);
+            }
+            if (last <= first) continue;
+            product<true>(kGroup, width, last - first, weights + first * block.stride + c, 1,
+                          block.stride, rows + first * width, width, sums + c * width, width);
+        }
+    }
+}
+
+static Block open_block(const Problem& problem, Workspace& w, int64_t walk, int64_t b, int64_t h,
+                        int64_t first, int64_t last) {
+    Block block{};
+    block.problem = &problem;
+    block.walk = &problem.walks[walk];
+    block.w = &w;
+    block.b = b;
+    block.h = h;
+    block.place = block.walk->place[h];
+    block.first = first;
+    block.rows = least(kBlock, last - first);
+    find_segments(block);
+    return block;
+}
+
+LONGSPAN_INLINE float alpha_of(const Problem& problem, int64_t h) {
+    return problem.alphas == nullptr ? problem.alpha : problem.alphas[h];
+}
+
+// --- forward ---
+
+template <Shape kShape>
+LONGSPAN_INLINE vf share(const float* x, int64_t c, float limit, float epsilon) {
+    return value_of<kShape>(load(x + c) - limit, epsilon).p;
+}
+
+// Unnormalised shares of a row in place; returns their sum, and T relative to the largest score.
+template <Shape kShape>
+static float shares(const Block& block, int64_t r, float* x, float limit, float epsilon) {
+    vf totals{};
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Span& span = block.span(r, s);
+        for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+            const vf p = share<kShape>(x, c, limit, epsilon);
+            totals += p;
+            store(x + c, p);
+        }
+    }
+    return sum(totals);
+}
+
+static void forward_block(const Problem& problem, Workspace& w, int64_t walk, int64_t b, int64_t h,
+                          int64_t first, int64_t last) {
+    Block block = open_block(problem, w, walk, b, h, first, last);
+    const int64_t width = padded(problem.v.size);
+    const bool fills = problem.fills_rows && walk == 0;
+    if (block.segment_count == 0) {
+        for (int64_t r = 0; fills && r < block.rows; r++)
+            std::memset(problem.out.at(b, h, block.row_of(r)), 0, problem.v.size * sizeof(float));
+        return;
+    }
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Segment& segment = block.segments[s];
+        const int rows = in_place(*segment.panels, problem.v) ? 0 : kValueRows;
+        pack(*segment.panels, problem, segment.slot, segment.slot + segment.width, kKeys | rows);
+    }
+    float* scores = w.scores.room<float>(kBlock * block.stride + kWidth);
+    float* queries = w.queries.room<float>(kBlock * padded(problem.q.size));
+    float* outputs = w.outputs.room<float>(kBlock * width);
+    uint8_t* seen = nullptr;
+    if (!problem.finite) {
+        seen = w.seen.room<uint8_t>(kBlock * block.stride + kWidth);
+        std::memset(seen, 0, kBlock * block.stride);
+    }
+    gather_rows(block, problem.q, h, queries);
+    meet(block, queries, padded(problem.q.size), problem.q.size, false, scores);
+    const Normalizer normalizer = normalizer_of(alpha_of(problem, h));
+    const bool several = multiplies(problem);
+    float inverse[kBlock];
+    double limits[kBlock];
+    for (int64_t r = 0; r < block.rows; r++) {
+        float* x = scores + r * block.stride;
+        const RowScores row =
+            finish_scores(block, r, x, nullptr, seen == nullptr ? nullptr : seen + r * block.stride);
+        float total = 0, limit = 0;
+        if (row.top == -INFINITY) {
+            for (int64_t s = 0; s < block.segment_count; s++) {
+                const Span& span = block.span(r, s);
+                for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) store(x + c, vf{});
+            }
+        } else if (normalizer.shape == Shape::softmax) {
+            total = shares<Shape::softmax>(block, r, x, row.top, 0);
+            limit = std::log(total);
+        } else {
+            float* chosen = w.chosen.room<float>(block.columns + 2 * kWidth);
+            int64_t count = 0;
+            const float floor = row.top - 1 / normalizer.epsilon;
+            for (int64_t s = 0; s < block.segment_count; s++) {
+                const Span& span = block.span(r, s);
+                count = candidates(x, span.low, span.high, row.top, floor, chosen, count);
+            }
+            limit = row.broken ? NAN : threshold(normalizer, chosen, count);
+            const float whole = row.top + limit, rest = limit - (whole - row.top);
+            // T is two numbers: what rounding whole lost would decide which pairs have a share.
+            for (int64_t s = 0; s < block.segment_count; s++) {
+                const Span& span = block.span(r, s);
+                for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth)
+                    store(x + c, load(x + c) - whole - rest);
+            }
+            if (normalizer.shape == Shape::entmax15)
+                total = shares<Shape::entmax15>(block, r, x, 0, 0.5f);
+            else if (normalizer.shape == Shape::sparsemax)
+                total = shares<Shape::sparsemax>(block, r, x, 0, 1.f);
+            else
+                total = shares<Shape::general>(block, r, x, 0, normalizer.epsilon);
+        }
+        limits[r] = row.top == -INFINITY ? -INFINITY : static_cast<double>(row.top) + limit;
+        inverse[r] = row.top == -INFINITY ? 0 : 1 / total;
+        if (several) {
+            float* kept = w.kept.room<float>(block.columns + kWidth);
+            for (int64_t s = 0; s < block.segment_count; s++) {
+                const Span& span = block.span(r, s);
+                if (span.high <= span.low) continue;
+                find_multipliers(block, r, block.segments[s], span, kept);
+                for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+                    const vf p = load(x + c);
+                    store(x + c, p == 0.f ? p : p * load(kept + c));
+                }
+            }
+        }
+        clear_outside(block, r, x);
+    }
+    std::memset(outputs, 0, kBlock * width * sizeof(float));
+    collect(block, scores, true, outputs, seen);
+    for (int64_t r = 0; r < block.rows; r++) {
+        const int64_t row = block.row_of(r);
+        double& limit = problem.limits.at(b, h, row);
+        float* out = problem.out.at(b, h, row);
+        const float* y = outputs + r * width;
+        if (limits[r] == -INFINITY) {
+            if (fills) std::memset(out, 0, problem.v.size * sizeof(float));
+            continue;
+        }
+        if (problem.merged && limit != -INFINITY) {
+            // Another walk had pairs of this row: both results, by their shares.
+            const double both = most(limit, limits[r]) +
+                                std::log1p(std::exp(-std::fabs(limit - limits[r])));
+            const float mine = static_cast<float>(std::exp(limits[r] - both)) * inverse[r];
+            const float theirs = static_cast<float>(std::exp(limit - both));
+            for (int64_t d = 0; d < problem.v.size; d++) out[d] = y[d] * mine + out[d] * theirs;
+            limit = both;
+            continue;
+        }
+        for (int64_t d = 0; d < problem.v.size; d++) out[d] = y[d] * inverse[r];
+        limit = limits[r];
+    }
+}
+
+static void forward(const Problem& problem, const ForwardTask& task, void* workspace) {
+    Workspace& w = *static_cast<Workspace*>(workspace);
+    const int64_t key_head = task.h / (problem.heads / problem.key_heads);
+    open_panels(w, problem, task.walk, task.b, key_head, false);
+    for (int64_t first = task.first; first < task.last; first += kBlock)
+        forward_block(problem, w, task.walk, task.b, task.h, first, task.last);
+}

@@ -1,0 +1,489 @@
+// The gradients of a block: its rows again, then ds, and from it everything else.
+
+// Adds what one row's ds says about a term, and turns ds into that before the term.
+static void apply_backward(const Block& block, const Term& term, int64_t r, const Segment& segment,
+                           const Span& span, const float* saved, float* ds, double& total) {
+    const float* positions = segment.panels->positions.room<float>(0) + segment.slot - segment.column;
+    const int64_t row = block.row_of(r);
+    const float i = block.position_of(r);
+    const int64_t from = down(span.low, kWidth);
+    vf sums{};
+    switch (term.kind) {
+        case Kind::bell_bias:
+            if (term.value_gradient.data == nullptr) break;
+            for (int64_t c = from; c < span.high; c += kWidth) {
+                const vf d = distance_of(positions, c, i), g = load(ds + c);
+                sums += g * (d * d);
+            }
+            total += sum(sums);
+            break;
+        case Kind::bell_score: {
+            const float variance = term.value.at(block.b, block.h, row);
+            for (int64_t c = from; c < span.high; c += kWidth) {
+                const vf d = distance_of(positions, c, i), g = load(ds + c);
+                sums += g == 0.f ? g : g * load(saved + c) * (d * d);
+                const vf before = g * exp(log_bell(term, d, variance));
+                store(ds + c, g == 0.f ? g : before);
+            }
+            total += sum(sums);
+            break;
+        }
+        case Kind::ramp: {
+            if (term.value_gradient.data == nullptr) break;
+            const float own = term.value.at(block.b, block.h, row);
+            for (int64_t c = from; c < span.high; c += kWidth) {
+                const vf m = ramp(term, distance_of(positions, c, i), own), g = load(ds + c);
+                sums += (m < 1.f) & (g != 0.f) ? g / m : vf{};
+            }
+            total += sum(sums);
+            break;
+        }
+        case Kind::bias:
+            if (term.table_gradient != nullptr) {
+                float* bias =
+                    term.table_gradient + block.b * term.batch + block.h * term.head + row * term.row;
+                for (int64_t c = span.low; c < span.high; c++)
+                    bias[static_cast<int64_t>(positions[c]) * term.key] += ds[c];
+            }
+            break;
+        case Kind::distance:
+            if (term.sum_gradient != nullptr) {
+                double* table =
+                    term.sum_gradient + (block.b * block.problem->heads + block.h) * term.length;
+                for (int64_t c = span.low; c < span.high; c++)
+                    table[table_place(term, static_cast<int64_t>(positions[c] - i))] += ds[c];
+            }
+            break;
+        case Kind::alibi:
+            if (term.sum_gradient == nullptr) break;
+            for (int64_t c = from; c < span.high; c += kWidth) {
+                const vf d = distance_of(positions, c, i);
+                sums += load(ds + c) * (d < 0.f ? -d : d);
+            }
+            total += sum(sums);
+            break;
+        case Kind::bell_weight: break;
+    }
+}
+
+// The sum over ds (or over the gradient to a factor's logarithm) alone, for normalised bells.
+static double plain_sum(const Span& span, const float* ds, const float* saved) {
+    vf sums{};
+    for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+        const vf g = load(ds + c);
+        sums += saved == nullptr ? g : (g == 0.f ? g : g * load(saved + c));
+    }
+    return sum(sums);
+}
+
+// Writes a row's gradient of a bell's variance, a ramp's span, or a slope.
+static void add_total(const Block& block, const Term& term, int64_t row, double total, double plain) {
+    if (term.kind == Kind::alibi) {
+        if (term.sum_gradient != nullptr)
+            term.sum_gradient[block.b * block.problem->heads + block.h] -= total;
+        return;
+    }
+    if (term.value_gradient.data == nullptr) return;
+    float& to = term.value_gradient.at(block.b, block.h, row);
+    if (term.kind == Kind::ramp) {
+        to += static_cast<float>(total / term.softness);
+        return;
+    }
+    const double variance = term.value.at(block.b, block.h, row);
+    double gradient = total / (2 * variance * variance);
+    if (term.normalized) gradient -= plain / (2 * variance);
+    to += static_cast<float>(gradient);
+}
+
+struct RowGradient {
+    float mean;
+    double alpha;
+};
+
+// p in x's place and the gradient before the mean is taken off in ds's; then both finished.
+template <Shape kShape>
+static double row_gradient(const Block& block, int64_t r, float* x, float* ds, const float* kept,
+                           double limit, float epsilon, const float* given_mean, bool wants_alpha) {
+    const float whole = static_cast<float>(limit), rest = static_cast<float>(limit - whole);
+    vf weighted{}, slopes{};
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Span& span = block.span(r, s);
+        for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+            const vf score = load(x + c), y = score - whole - rest;
+            const vi real = score != -INFINITY;
+            const Value value = value_of<kShape>(y, epsilon);
+            vf g = load(ds + c);
+            if (kept != nullptr) g = g * load(kept + c);
+            g = real ? g : vf{};
+            const vf slope = real ? value.slope : vf{};
+            weighted += slope * g;
+            slopes += slope;
+        }
+    }
+    const float total = sum(slopes);
+    const float mean = given_mean != nullptr ? *given_mean : (total == 0 ? 0 : sum(weighted) / total);
+    vf alphas{};
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Span& span = block.span(r, s);
+        for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+            const vf score = load(x + c), y = score - whole - rest;
+            const vi real = score != -INFINITY;
+            const Value value = value_of<kShape>(y, epsilon);
+            vf g = load(ds + c);
+            if (kept != nullptr) g = g * load(kept + c);
+            const vf away = g - mean;
+            if (wants_alpha) alphas += real ? alpha_slope(y, value.p, epsilon) * away : vf{};
+            store(ds + c, real ? value.slope * away : vf{});
+            store(x + c, real ? value.p : vf{});
+        }
+    }
+    return sum(alphas);
+}
+
+static void backward_block(const Problem& problem, Workspace& w, int64_t walk, int64_t b, int64_t h,
+                           int64_t first, int64_t last) {
+    Block block = open_block(problem, w, walk, b, h, first, last);
+    const bool fills = problem.fills_rows && walk == 0;
+    if (block.segment_count == 0) {
+        for (int64_t r = 0; fills && r < block.rows; r++)
+            std::memset(problem.dq.at(b, h, block.row_of(r)), 0, problem.q.size * sizeof(float));
+        return;
+    }
+    const int64_t q_width = padded(problem.q.size), v_width = padded(problem.v.size);
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Segment& segment = block.segments[s];
+        const int rows = in_place(*segment.panels, problem.k) ? 0 : kKeyRows;
+        pack(*segment.panels, problem, segment.slot, segment.slot + segment.width,
+             kKeys | kValues | rows);
+    }
+    float* scores = w.scores.room<float>(kBlock * block.stride + kWidth);
+    float* gradients = w.gradients.room<float>(kBlock * block.stride + kWidth);
+    float* queries = w.queries.room<float>(kBlock * q_width);
+    float* grads = w.grads.room<float>(kBlock * v_width);
+    float* dq = w.outputs.room<float>(kBlock * q_width);
+    uint8_t* seen = nullptr;
+    if (!problem.finite) {
+        seen = w.seen.room<uint8_t>(kBlock * block.stride + kWidth);
+        std::memset(seen, 0, kBlock * block.stride);
+    }
+    gather_rows(block, problem.q, h, queries);
+    gather_rows(block, problem.grad, h, grads);
+    meet(block, queries, q_width, problem.q.size, false, scores);
+    meet(block, grads, v_width, problem.v.size, true, gradients);
+    const float alpha = alpha_of(problem, h);
+    const Normalizer normalizer = normalizer_of(alpha);
+    const bool several = multiplies(problem);
+    float* saved = nullptr;
+    for (int64_t t = 0; t < problem.term_count; t++)
+        if (problem.terms[t].kind == Kind::bell_score)
+            saved = w.saved.room<float>(problem.term_count * block.columns + kWidth);
+    for (int64_t r = 0; r < block.rows; r++) {
+        const int64_t row = block.row_of(r);
+        float *x = scores + r * block.stride, *ds = gradients + r * block.stride;
+        const double limit = problem.limits.at(b, h, row);
+        const RowScores found = finish_scores(
+            block, r, x, saved, seen == nullptr ? nullptr : seen + r * block.stride);
+        if (found.top == -INFINITY) {
+            for (int64_t s = 0; s < block.segment_count; s++) {
+                const Span& span = block.span(r, s);
+                for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+                    store(x + c, vf{});
+                    store(ds + c, vf{});
+                }
+            }
+            clear_outside(block, r, x);
+            clear_outside(block, r, ds);
+            continue;
+        }
+        float* kept = nullptr;
+        if (several) {
+            kept = w.kept.room<float>(2 * block.columns + 2 * kWidth);
+            for (int64_t s = 0; s < block.segment_count; s++)
+                if (block.span(r, s).high > block.span(r, s).low)
+                    find_multipliers(block, r, block.segments[s], block.span(r, s), kept);
+        }
+        float mean = 0;
+        const float* given = nullptr;
+        if (problem.merged) {
+            // The rest of the row is in another walk; the mean over all of it is in the output.
+            const float *y = problem.out.at(b, h, row), *g = grads + r * v_width;
+            double dot = 0;
+            for (int64_t d = 0; d < problem.v.size; d++) dot += static_cast<double>(y[d]) * g[d];
+            mean = static_cast<float>(dot);
+            given = &mean;
+        }
+        // A factor's gradient needs the plain one, which is about to be overwritten.
+        float* plain = nullptr;
+        bool factors = false;
+        for (int64_t t = 0; t < problem.term_count; t++)
+            factors |= problem.terms[t].kind == Kind::bell_weight;
+        if (factors) {
+            plain = kept + block.columns + kWidth;
+            for (int64_t s = 0; s < block.segment_count; s++) {
+                const Span& span = block.span(r, s);
+                for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth)
+                    store(plain + c, load(ds + c));
+            }
+        }
+        const bool wants_alpha = problem.alpha_gradient != nullptr;
+        double to_alpha = 0;
+        switch (normalizer.shape) {
+            case Shape::softmax:
+                to_alpha = row_gradient<Shape::softmax>(block, r, x, ds, kept, limit,
+                                                        wants_alpha ? alpha - 1 : 0, given, wants_alpha);
+                break;
+            case Shape::entmax15:
+                to_alpha = row_gradient<Shape::entmax15>(block, r, x, ds, kept, limit, 0.5f, given,
+                                                         wants_alpha);
+                break;
+            case Shape::sparsemax:
+                to_alpha = row_gradient<Shape::sparsemax>(block, r, x, ds, kept, limit, 1.f, given,
+                                                          wants_alpha);
+                break;
+            default:
+                to_alpha = row_gradient<Shape::general>(block, r, x, ds, kept, limit,
+                                                        normalizer.epsilon, given, wants_alpha);
+        }
+        if (wants_alpha) problem.alpha_gradient[b * problem.heads + h] += to_alpha;
+        if (several) {
+            for (int64_t s = 0; s < block.segment_count; s++) {
+                const Span& span = block.span(r, s);
+                for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+                    const vf p = load(x + c);
+                    store(x + c, p == 0.f ? p : p * load(kept + c));
+                }
+            }
+        }
+        for (int64_t t = problem.term_count - 1; t >= 0; t--) {
+            const Term& term = problem.terms[t];
+            double total = 0, alone = 0;
+            for (int64_t s = 0; s < block.segment_count; s++) {
+                const Segment& segment = block.segments[s];
+                const Span& span = block.span(r, s);
+                if (span.high <= span.low || !acts(segment, term)) continue;
+                if (term.kind == Kind::bell_weight) {
+                    if (term.value_gradient.data == nullptr) continue;
+                    const float* positions =
+                        segment.panels->positions.room<float>(0) + segment.slot - segment.column;
+                    vf sums{}, sums_alone{};
+                    for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+                        const vf d = distance_of(positions, c, block.position_of(r));
+                        const vf a = load(x + c), g = a == 0.f ? a : a * load(plain + c);
+                        sums += g * (d * d);
+                        sums_alone += g;
+                    }
+                    total += sum(sums);
+                    alone += sum(sums_alone);
+                    continue;
+                }
+                const float* own = saved == nullptr ? nullptr : saved + t * block.columns;
+                const bool score = term.kind == Kind::bell_score;
+                if (term.normalized && (score || term.kind == Kind::bell_bias))
+                    alone += plain_sum(span, ds, score ? own : nullptr);
+                apply_backward(block, term, r, segment, span, own, ds, total);
+            }
+            add_total(block, term, row, total, alone);
+        }
+        for (int64_t s = 0; s < block.segment_count; s++) {
+            const Span& span = block.span(r, s);
+            for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth)
+                store(ds + c, load(ds + c) * problem.scale);
+        }
+        clear_outside(block, r, x);
+        clear_outside(block, r, ds);
+    }
+    std::memset(dq, 0, kBlock * q_width * sizeof(float));
+    collect(block, gradients, false, dq, seen);
+    for (int64_t r = 0; r < block.rows; r++) {
+        float* to = problem.dq.at(b, h, block.row_of(r));
+        const float* own = dq + r * q_width;
+        for (int64_t d = 0; d < problem.q.size; d++) to[d] = fills ? own[d] : to[d] + own[d];
+    }
+    spread(block, gradients, queries, problem.q.size, false, seen);
+    spread(block, scores, grads, problem.v.size, true, seen);
+}
+
+// Adds the sums of a walk's panels to the gradients of their keys.
+static void write_sums(const Problem& problem, Workspace& w, int64_t walk, int64_t b, int64_t h) {
+    for (int p = 0; p < w.panel_count; p++) {
+        const bool fills = problem.fills_keys && walk == 0 && p == 0;
+        Panels& panels = w.panels[p];
+        for (int values = 0; values < 2; values++) {
+            const Vectors& to = values ? problem.dv : problem.dk;
+            const int64_t width = padded(to.size);
+            const float* sums = (values ? panels.dv : panels.dk).room<float>(0);
+            for (int64_t s = 0; s < panels.order.length; s++) {
+                float* row = to.at(b, h, panels.order.at(b, s));
+                const float* own = sums + s * width;
+                for (int64_t d = 0; d < to.size; d++) row[d] = fills ? own[d] : row[d] + own[d];
+            }
+        }
+    }
+}
+
+static void backward(const Problem& problem, const BackwardTask& task, void* workspace) {
+    Workspace& w = *static_cast<Workspace*>(workspace);
+    const int64_t each = problem.heads / problem.key_heads;
+    for (int64_t b = task.first; b < task.last; b++)
+        for (int64_t key_head = task.low; key_head < task.high; key_head++)
+            for (int64_t walk = 0; walk < problem.walk_count; walk++) {
+                w.walk = -1;
+                open_panels(w, problem, walk, b, key_head, true);
+                const Walk& own = problem.walks[walk];
+                for (int64_t h = key_head * each; h < (key_head + 1) * each; h++) {
+                    if (own.place[h] < 0) continue;
+                    for (int64_t first = 0; first < own.queries.length; first += kBlock)
+                        backward_block(problem, w, walk, b, h, first, own.queries.length);
+                }
+                write_sums(problem, w, walk, b, key_head);
+            }
+}
+
+// --- normalisers of plain rows ---
+
+template <Shape kShape>
+static float plain_shares(const float* x, float* p, int64_t length, float whole, float rest, float epsilon) {
+    vf totals{};
+    int64_t j = 0;
+    for (; j + kWidth <= length; j += kWidth) {
+        const vf value = value_of<kShape>(load(x + j) - whole - rest, epsilon).p;
+        totals += value;
+        store(p + j, value);
+    }
+    float total = sum(totals);
+    if (j < length) {
+        float in[kWidth], out[kWidth];
+        for (int i = 0; i < kWidth; i++) in[i] = j + i < length ? x[j + i] : -INFINITY;
+        store(out, value_of<kShape>(load(in) - whole - rest, epsilon).p);
+        for (int i = 0; j + i < length; i++) {
+            p[j + i] = out[i];
+            total += out[i];
+        }
+    }
+    return total;
+}
+
+static void entmax(const float* x, float* p, int64_t rows, int64_t length, const float* alphas) {
+    Buffer room;
+    float* chosen = room.room<float>(length + 2 * kWidth);
+    for (int64_t r = 0; r < rows; r++, x += length, p += length) {
+        const Normalizer normalizer = normalizer_of(alphas[r]);
+        float top = -INFINITY;
+        bool broken = alphas[r] != alphas[r];
+        vf tops = all(-INFINITY);
+        vi bad{};
+        int64_t j = 0;
+        for (; j + kWidth <= length; j += kWidth) {
+            const vf value = load(x + j);
+            bad |= value != value;
+            tops = most(tops, value);
+        }
+        for (int i = 0; i < kWidth; i++) broken |= bad[i] != 0;
+        top = largest(tops);
+        for (; j < length; j++) {
+            broken |= x[j] != x[j];
+            top = top < x[j] ? x[j] : top;
+        }
+        if (broken) {
+            for (int64_t i = 0; i < length; i++) p[i] = NAN;
+            continue;
+        }
+        if (top == -INFINITY) {
+            std::memset(p, 0, length * sizeof(float));
+            continue;
+        }
+        float total = 0;
+        if (normalizer.shape == Shape::softmax) {
+            total = plain_shares<Shape::softmax>(x, p, length, top, 0, 0);
+        } else {
+            const float floor = top - 1 / normalizer.epsilon;
+            const int64_t count = candidates(x, 0, length, top, floor, chosen, 0);
+            const float limit = threshold(normalizer, chosen, count);
+            const float whole = top + limit, rest = limit - (whole - top);
+            if (normalizer.shape == Shape::entmax15)
+                total = plain_shares<Shape::entmax15>(x, p, length, whole, rest, 0.5f);
+            else if (normalizer.shape == Shape::sparsemax)
+                total = plain_shares<Shape::sparsemax>(x, p, length, whole, rest, 1.f);
+            else
+                total = plain_shares<Shape::general>(x, p, length, whole, rest, normalizer.epsilon);
+        }
+        const float inverse = 1 / total;
+        for (int64_t i = 0; i < length; i++) p[i] *= inverse;
+    }
+    room.release();
+}
+
+LONGSPAN_INLINE vf slope_of(const Normalizer& normalizer, vf p) {
+    switch (normalizer.shape) {
+        case Shape::softmax: return p;
+        case Shape::entmax15: {
+            vf root;
+            for (int i = 0; i < kWidth; i++) root[i] = __builtin_sqrtf(p[i]);
+            return root;
+        }
+        case Shape::sparsemax: return p > 0.f ? all(1.f) : p;
+        default: {
+            const vf safe = p > 1e-37f ? p : all(1.f);
+            return p > 1e-37f ? exp(log(safe) * (1 - normalizer.epsilon)) : p;
+        }
+    }
+}
+
+static void entmax_backward(const float* p, const float* g, float* dx, double* dalpha, int64_t rows,
+                            int64_t length, const float* alphas) {
+    for (int64_t r = 0; r < rows; r++, p += length, g += length, dx += length) {
+        const Normalizer normalizer = normalizer_of(alphas[r]);
+        const float epsilon = alphas[r] - 1;
+        float tail_p[kWidth], tail_g[kWidth];
+        const int64_t whole = down(length, kWidth);
+        for (int i = 0; i < kWidth; i++) {
+            tail_p[i] = whole + i < length ? p[whole + i] : 0;
+            tail_g[i] = whole + i < length ? g[whole + i] : 0;
+        }
+        vf weighted{}, slopes{};
+        for (int64_t j = 0; j < length; j += kWidth) {
+            const vf own = load(j < whole ? p + j : tail_p), to = load(j < whole ? g + j : tail_g);
+            const vf slope = slope_of(normalizer, own);
+            weighted += slope * to;
+            slopes += slope;
+        }
+        const float total = sum(slopes), mean = total == 0 ? 0 : sum(weighted) / total;
+        vf alpha{};
+        for (int64_t j = 0; j < length; j += kWidth) {
+            const vf own = load(j < whole ? p + j : tail_p), to = load(j < whole ? g + j : tail_g);
+            const vf slope = slope_of(normalizer, own), found = slope * (to - mean);
+            if (dalpha != nullptr) {
+                const vf log_p = log(own > 0.f ? own : all(1.f)), a = log_p * -epsilon;
+                const vf series =
+                    0.5f + a * (1.f / 6) *
+                               (1.f + a * 0.25f * (1.f + a * 0.2f * (1.f + a * (1.f / 6) * (1.f + a * (1.f / 7)))));
+                const vi far = a > 0.3f;
+                const vf safe = far ? a : all(1.f);
+                const vf psi = far ? (exp(safe) - 1.f - safe) / (safe * safe) : series;
+                alpha += own > 0.f ? -own * log_p * log_p * psi * (to - mean) : vf{};
+            }
+            if (j < whole)
+                store(dx + j, found);
+            else
+                for (int i = 0; j + i < length; i++) dx[j + i] = found[i];
+        }
+        if (dalpha != nullptr) dalpha[r] = sum(alpha);
+    }
+}
+
+static void* open() { return new Workspace(); }
+
+// Forgets what is packed: the tensors of another call may lie at the same address.
+static void reset(void* workspace) { static_cast<Workspace*>(workspace)->walk = -1; }
+
+static void close(void* workspace) {
+    Workspace* w = static_cast<Workspace*>(workspace);
+    for (Panels& panels : w->panels)
+        for (Buffer* buffer : {&panels.keys, &panels.values, &panels.key_rows, &panels.value_rows,
+                               &panels.positions, &panels.ready, &panels.dk, &panels.dv})
+            buffer->release();
+    for (Buffer* buffer : {&w->segments, &w->scores, &w->gradients, &w->spans, &w->queries, &w->grads,
+                           &w->outputs, &w->alive, &w->kept, &w->seen, &w->saved, &w->chosen})
+        buffer->release();
+    delete w;
+}

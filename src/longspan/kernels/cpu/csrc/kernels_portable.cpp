@@ -1,0 +1,31 @@
+// The kernels for any processor: vectors of four, which SSE2 and NEON have.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <new>
+#include "problem.h"
+
+#define LONGSPAN_WIDTH 4
+
+namespace longspan {
+namespace {
+
+// Rows that a product keeps in registers.
+constexpr int64_t kRows = 4;
+
+#include "vectors.h"
+#include "products.h"
+#include "normalizers.h"
+#include "philox.h"
+#include "workspace.h"
+#include "attention.h"
+#include "backward.h"
+
+}  // namespace
+
+extern const Kernels kPortable = {"portable", open, reset, close, forward, backward, entmax, entmax_backward};
+
+}  // namespace longspan

@@ -1,0 +1,165 @@
+// What one thread works with: keys packed for the products, and the rows of one block.
+
+// Memory that is aligned, and only ever grows.
+struct Buffer {
+    void* data = nullptr;
+    int64_t bytes = 0;
+
+    template <typename T>
+    T* room(int64_t count) {
+        const int64_t wanted = up(count * static_cast<int64_t>(sizeof(T)), 64) + 64;
+        if (wanted > bytes) {
+            std::free(data);
+            data = std::aligned_alloc(64, up(wanted, 64));
+            bytes = wanted;
+            if (data == nullptr) std::abort();
+        }
+        return static_cast<T*>(data);
+    }
+    void release() {
+        std::free(data);
+        data = nullptr;
+        bytes = 0;
+    }
+};
+
+// Keys and values of one sample and key head in one order, packed tile by tile when first needed.
+//
+// `keys` holds panels of kPanel keys, transposed: D rows of kPanel. `values` holds the values'
+// panels alike (for the backward), or rows of whole vectors (for the forward).
+struct Panels {
+    Order order;
+    int64_t b, h, slots;
+    Buffer keys, values, key_rows, value_rows, positions, ready, dk, dv;
+    uint8_t* packed;
+};
+
+enum Packed : uint8_t { kKeys = 1, kValues = 2, kKeyRows = 4, kValueRows = 8 };
+
+// A run of slots that a block of queries meets; its scores stand from `column` on.
+struct Segment {
+    const Part* part;
+    Panels* panels;
+    int64_t slot, width, column;
+    const int64_t* words;
+};
+
+constexpr int kMostPanels = 8;
+
+struct Workspace {
+    Panels panels[kMostPanels];
+    int panel_count = 0;
+    int64_t walk = -1, b = -1, key_head = -1;
+    Buffer segments, scores, gradients, spans, queries, grads, outputs, alive, kept, seen, saved, chosen;
+};
+
+LONGSPAN_INLINE int64_t padded(int64_t size) { return up(size, kWidth); }
+
+static void open_panels(Workspace& w, const Problem& problem, int64_t walk, int64_t b, int64_t h,
+                        bool backward) {
+    if (w.walk == walk && w.b == b && w.key_head == h) return;
+    w.walk = walk;
+    w.b = b;
+    w.key_head = h;
+    w.panel_count = 0;
+    const Walk& own = problem.walks[walk];
+    for (int64_t p = 0; p < own.part_count; p++) {
+        const Order& order = own.parts[p].keys;
+        bool known = false;
+        for (int i = 0; i < w.panel_count; i++)
+            known |= w.panels[i].order.index == order.index && w.panels[i].order.length == order.length;
+        if (known) continue;
+        if (w.panel_count == kMostPanels) std::abort();
+        Panels& panels = w.panels[w.panel_count++];
+        panels.order = order;
+        panels.b = b;
+        panels.h = h;
+        panels.slots = up(order.length, kTile);
+        panels.packed = panels.ready.room<uint8_t>(panels.slots / kPanel);
+        std::memset(panels.packed, 0, panels.slots / kPanel);
+        float* position = panels.positions.room<float>(panels.slots + kWidth);
+        for (int64_t s = 0; s < panels.slots; s++)
+            position[s] = s < order.length ? static_cast<float>(order.at(b, s)) : 0.f;
+        if (backward) {
+            const int64_t dk = panels.slots * padded(problem.k.size);
+            const int64_t dv = panels.slots * padded(problem.v.size);
+            std::memset(panels.dk.room<float>(dk), 0, dk * sizeof(float));
+            std::memset(panels.dv.room<float>(dv), 0, dv * sizeof(float));
+        }
+    }
+}
+
+static Panels* panels_of(Workspace& w, const Order& order) {
+    for (int i = 0; i < w.panel_count; i++)
+        if (w.panels[i].order.index == order.index && w.panels[i].order.length == order.length)
+            return &w.panels[i];
+    std::abort();
+}
+
+// One panel transposed: D rows of kPanel keys, 0 past the end of the order.
+static void pack_turned(const Panels& panels, const Vectors& x, int64_t panel, float* to) {
+    const float* rows[kPanel];
+    for (int64_t s = 0; s < kPanel; s++) {
+        const int64_t slot = panel * kPanel + s;
+        rows[s] = slot < panels.order.length
+                      ? x.at(panels.b, panels.h, panels.order.at(panels.b, slot))
+                      : nullptr;
+    }
+    for (int64_t s = 0; s < kPanel; s++) {
+        if (rows[s] == nullptr)
+            for (int64_t d = 0; d < x.size; d++) to[d * kPanel + s] = 0;
+    }
+    constexpr int64_t kStep = 16;
+    for (int64_t d0 = 0; d0 < x.size; d0 += kStep) {
+        const int64_t d1 = least(d0 + kStep, x.size);
+        for (int64_t s = 0; s < kPanel; s++)
+            if (rows[s] != nullptr)
+                for (int64_t d = d0; d < d1; d++) to[d * kPanel + s] = rows[s][d];
+    }
+}
+
+// One panel as rows of whole vectors, 0 past their end and past the end of the order.
+static void pack_rows(const Panels& panels, const Vectors& x, int64_t panel, float* to) {
+    const int64_t width = padded(x.size);
+    for (int64_t s = 0; s < kPanel; s++, to += width) {
+        const int64_t slot = panel * kPanel + s;
+        int64_t filled = 0;
+        if (slot < panels.order.length) {
+            const float* row = x.at(panels.b, panels.h, panels.order.at(panels.b, slot));
+            std::memcpy(to, row, x.size * sizeof(float));
+            filled = x.size;
+        }
+        for (int64_t d = filled; d < width; d++) to[d] = 0;
+    }
+}
+
+// Rows that a product can take where they lie: in place, or packed.
+struct RowsInPlace {
+    const float* data;
+    int64_t row;
+};
+
+LONGSPAN_INLINE bool in_place(const Panels& panels, const Vectors& x) {
+    return panels.order.index == nullptr && x.size % kWidth == 0;
+}
+
+// Makes sure that what `wanted` names is packed for slots [first, last).
+static void pack(Panels& panels, const Problem& problem, int64_t first, int64_t last, int wanted) {
+    const Vectors &k = problem.k, &v = problem.v;
+    float* keys = wanted & kKeys ? panels.keys.room<float>(panels.slots * k.size) : nullptr;
+    float* values = wanted & kValues ? panels.values.room<float>(panels.slots * v.size) : nullptr;
+    float* key_rows =
+        wanted & kKeyRows ? panels.key_rows.room<float>(panels.slots * padded(k.size)) : nullptr;
+    float* value_rows =
+        wanted & kValueRows ? panels.value_rows.room<float>(panels.slots * padded(v.size)) : nullptr;
+    for (int64_t panel = first / kPanel; panel * kPanel < last; panel++) {
+        const int missing = wanted & ~panels.packed[panel];
+        if (missing & kKeys) pack_turned(panels, k, panel, keys + panel * kPanel * k.size);
+        if (missing & kValues) pack_turned(panels, v, panel, values + panel * kPanel * v.size);
+        if (missing & kKeyRows)
+            pack_rows(panels, k, panel, key_rows + panel * kPanel * padded(k.size));
+        if (missing & kValueRows)
+            pack_rows(panels, v, panel, value_rows + panel * kPanel * padded(v.size));
+        panels.packed[panel] |= static_cast<uint8_t>(wanted);
+    }
+}

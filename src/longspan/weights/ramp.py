@@ -59,6 +59,6 @@ class Ramp(Weight):
 
     def on_scores(self, scores: Tensor, place: Place) -> Tensor:
         span = per_query(self.per_token(), place.q)
-        m = (self.softness - place.offset.abs() + span) / self.softness
+        m = (self.softness - place.offset.abs().to(span.dtype) + span) / self.softness
         # The reach has already said which pairs exist, whatever rounding says here.
         return scores + m.clamp(torch.finfo(m.dtype).tiny, 1).log()

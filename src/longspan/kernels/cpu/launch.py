@@ -17,6 +17,8 @@ __all__ = ["backward", "forward", "unsupported_reasons"]
 # The instruction set to use; empty for the best that the machine has. Tests go through all of them.
 INSTRUCTIONS = ""
 
+# Gradients that are summed for every sample apart.
+PER_SAMPLE = ("table", "slopes", "content_bias", "position_bias")
 MOST_TERMS = 16
 MOST_ORDERS = 8
 # Positions are float32 inside, which has every whole number up to here.
@@ -34,8 +36,9 @@ def unsupported_reasons(problem: Problem) -> list[str]:
         reasons.append(f"it needs tensors on the CPU, got {problem.q.device}")
     if problem.q.dtype == torch.float64:
         reasons.append("it computes in float32, got float64")
-    if any(isinstance(term, RelativeTerm) for term in problem.terms):
-        reasons.append("it has no relative positions")
+    relative = sum(isinstance(term, RelativeTerm) for term in problem.terms)
+    if relative > 1:
+        reasons.append(f"it takes relative positions once, got {relative}")
     if len(problem.terms) > MOST_TERMS:
         reasons.append(f"it takes at most {MOST_TERMS} weights, got {len(problem.terms)}")
     if problem.layout.m >= MOST_KEYS:
@@ -84,7 +87,7 @@ def backward(
     )
     sums = {}
     for key, total in request.sums.items():
-        per_sample = key == ALPHA or key[1] in ("table", "slopes")
+        per_sample = key == ALPHA or key[1] in PER_SAMPLE
         sums[key] = total.sum(0) if per_sample else total
     return _like(dq, q), _like(dk, k), _like(dv, v), sums
 

@@ -1,7 +1,7 @@
 """A problem written down for the compiled module: addresses, strides and numbers.
 
-`csrc/problem.h` has the other side. Tensors are brought into the form that the kernels read (float32,
-the last dim contiguous) and are kept alive by the `Request`.
+`csrc/problem.h` has the other side. Tensors are brought into the form that the kernels read
+(float32, the last dim contiguous) and are kept alive by the `Request`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...layout import TILE, Layout, Order, Part, TileList, Walk
@@ -20,13 +21,14 @@ from ..problem import (
     DistanceTerm,
     Problem,
     RampTerm,
+    RelativeTerm,
     Term,
 )
 
 __all__ = ["Request"]
 
 BELLS = {"bias": 0, "score": 1, "weight": 2}
-RAMP, BIAS, DISTANCE, ALIBI = 3, 4, 5, 6
+RAMP, BIAS, DISTANCE, ALIBI, RELATIVE = 3, 4, 5, 6, 7
 
 Wanted = frozenset[tuple[int, str]]
 
@@ -114,8 +116,10 @@ class Request:
     def part(self, part: Part, keys: tuple[int | None, int, int]) -> tuple[Any, ...]:
         allowed = None
         if part.allowed is not None:
-            bits = part.allowed.contiguous()
-            allowed = (self.address(bits), _batch_stride(bits))
+            # One more than the keys, so that both tensors have one stride.
+            bits = F.pad(part.allowed, (0, 1))
+            before = F.pad(part.allowed.cumsum(1), (1, 0))
+            allowed = (self.address(bits), self.address(before), _batch_stride(bits))
         documents = []
         for rows, own in part.documents:
             rows, own = rows.contiguous(), own.contiguous()
@@ -160,6 +164,12 @@ class Request:
             "strides": (0, 0, 0, 0),
             "length": 0,
             "right": 0,
+            "content": None,
+            "position": None,
+            "content_head": 0,
+            "position_head": 0,
+            "content_gradient": None,
+            "position_gradient": None,
         }
         if isinstance(term, BellTerm):
             fields |= {"kind": BELLS[term.form], "normalized": term.normalized}
@@ -180,7 +190,8 @@ class Request:
             fields |= {"kind": ALIBI, "table": slopes, "strides": (0, 1, 0, 0)}
             self._sums(fields, (term.number, "slopes"))
         else:
-            raise TypeError(f"the cpu backend has no {type(term).__name__}")
+            assert isinstance(term, RelativeTerm)
+            self._relative(fields, term)
         return fields
 
     def _value(self, fields: dict[str, Any], term: Term, name: str, value: Tensor) -> None:
@@ -203,6 +214,29 @@ class Request:
             self.join_samples |= bias.shape[0] == 1
             self.join_heads |= bias.shape[1] == 1
         fields |= {"kind": BIAS, "table": self.address(bias), "strides": _strides(bias)}
+
+    def _relative(self, fields: dict[str, Any], term: RelativeTerm) -> None:
+        table = term.positions.detach().float().contiguous()
+        heads, length, size = table.shape
+        fields |= {"kind": RELATIVE, "length": length, "right": term.right}
+        fields |= {"table": self.address(table), "strides": (0, length * size * (heads > 1), 0, 0)}
+        if (term.number, "positions") in self.wanted:
+            total = torch.zeros_like(table)
+            self.sums[term.number, "positions"] = total
+            fields["table_gradient"] = total.data_ptr()
+            self.join_samples = True
+            self.join_heads |= heads == 1
+        for name in ("content", "position"):
+            bias = getattr(term, f"{name}_bias")
+            if bias is None:
+                continue
+            bias = bias.detach().float().contiguous()
+            fields[name] = self.address(bias)
+            fields[f"{name}_head"] = size * (bias.shape[0] > 1)
+            key = (term.number, f"{name}_bias")
+            if key in self.wanted:
+                self.sums[key] = self._per_sample_sums(self.problem.q.shape[1], size)
+                fields[f"{name}_gradient"] = self.sums[key].data_ptr()
 
     def _sums(self, fields: dict[str, Any], key: tuple[int, str], *size: int) -> None:
         if key in self.wanted:

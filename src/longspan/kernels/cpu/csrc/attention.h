@@ -5,6 +5,10 @@ struct Span {
     int32_t low, high;
 };
 
+// Rows whose products are made together.
+constexpr int64_t kGroup = 8;
+constexpr int64_t kGroups = kBlock / kGroup;
+
 struct Block {
     const Problem* problem;
     const Walk* walk;
@@ -12,12 +16,17 @@ struct Block {
     int64_t b, h, place, first, rows;
     Segment* segments;
     int64_t segment_count, columns, stride;
-    Span* spans;  // of each row in each segment, in columns
-    float *scores, *gradients;
-    float* queries;
-    int64_t query_row;
+    Span* spans;   // of each row in each segment, in columns
+    Span* groups;  // of each group of rows, all that any of them has
+    const float* related;     // what relative positions add, where they act
+    float* related_gradients;  // and its gradient
 
-    const Span& span(int64_t row, int64_t segment) const { return spans[segment * kBlock + row]; }
+    LONGSPAN_HERE const Span& span(int64_t row, int64_t segment) const {
+        return spans[segment * kBlock + row];
+    }
+    LONGSPAN_HERE const Span& group(int64_t number, int64_t segment) const {
+        return groups[segment * kGroups + number];
+    }
     int64_t row_of(int64_t r) const { return walk->queries.at(b, first + r); }
     float position_of(int64_t r) const {
         return static_cast<float>(row_of(r) + problem->m - problem->n);
@@ -99,25 +108,29 @@ static void find_segments(Block& block) {
             span.high = static_cast<int32_t>(high - segment.slot + segment.column);
         }
     }
-}
-
-// The columns of a segment that any row of [first, last) has.
-LONGSPAN_INLINE Span joint(const Block& block, int64_t segment, int64_t first, int64_t last) {
-    Span found = {INT32_MAX, 0};
-    for (int64_t r = first; r < last; r++) {
-        const Span& span = block.span(r, segment);
-        if (span.high > span.low) {
-            found.low = least(found.low, span.low);
-            found.high = most(found.high, span.high);
+    block.groups = block.w->groups.room<Span>(most<int64_t>(block.segment_count, 1) * kGroups);
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        for (int64_t g = 0; g < kGroups; g++) {
+            Span joint = {INT32_MAX, 0};
+            for (int64_t r = g * kGroup; r < (g + 1) * kGroup; r++) {
+                const Span& span = block.span(r, s);
+                if (span.high <= span.low) continue;
+                joint.low = least(joint.low, span.low);
+                joint.high = most(joint.high, span.high);
+            }
+            block.groups[s * kGroups + g] = joint;
         }
     }
-    return found;
 }
 
-// Does a segment lack pairs of its rows' spans?
-LONGSPAN_INLINE bool has_holes(const Segment& segment) {
-    return segment.words != nullptr || segment.part->allowed != nullptr ||
-           segment.part->document_count > 0;
+// Does a row lack pairs of its span in a segment?
+LONGSPAN_INLINE bool has_holes(const Block& block, const Segment& segment, const Span& span) {
+    const Part& part = *segment.part;
+    if (segment.words != nullptr || part.document_count > 0) return true;
+    if (part.allowed == nullptr) return false;
+    const int64_t* before =
+        part.allowed_before + block.b * part.allowed_batch + segment.slot - segment.column;
+    return before[span.high] - before[span.low] != span.high - span.low;
 }
 
 // alive[c] is -1 where the pair exists, 0 elsewhere, for the row's span.
@@ -205,6 +218,12 @@ static void apply(const Block& block, const Term& term, int64_t r, const Segment
             break;
         }
         case Kind::bell_weight: break;
+        case Kind::relative: {
+            const float* added = block.related + r * block.stride;
+            for (int64_t c = from; c < span.high; c += kWidth)
+                store(x + c, load(x + c) + block.problem->scale * load(added + c));
+            break;
+        }
         case Kind::ramp: {
             const float own = term.value.at(block.b, block.h, row);
             for (int64_t c = from; c < span.high; c += kWidth) {
@@ -290,42 +309,49 @@ static void meet(const Block& block, const float* queries, int64_t query_row, in
         const Segment& segment = block.segments[s];
         Buffer& packed = values ? segment.panels->values : segment.panels->keys;
         const float* panels = packed.room<float>(0) + segment.slot * size;
-        Span groups[kBlock / kRows];
-        for (int64_t g = 0; g < kBlock / kRows; g++)
-            groups[g] = joint(block, s, g * kRows, least(g * kRows + kRows, block.rows));
         for (int64_t j = 0; j < segment.width; j += kPanel) {
-            const int64_t column = segment.column + j;
-            for (int64_t g = 0; g * kRows < block.rows; g++) {
-                if (column >= groups[g].high || column + kPanel <= groups[g].low) continue;
-                product<false>(least<int64_t>(kRows, block.rows - g * kRows), kPanel, size,
-                               queries + g * kRows * query_row, query_row, 1, panels + j * size,
-                               kPanel, scores + g * kRows * block.stride + column, block.stride);
+            for (int64_t g = 0; g * kGroup < block.rows; g++) {
+                // Of a panel at the edge only the vectors that the group has.
+                const Span& group = block.group(g, s);
+                const int64_t low = most(down(group.low, kWidth), segment.column + j);
+                const int64_t high = least(up(group.high, kWidth), segment.column + j + kPanel);
+                if (high <= low) continue;
+                product<false>(least(kGroup, block.rows - g * kGroup), high - low, size,
+                               queries + g * kGroup * query_row, query_row, 1,
+                               panels + j * size + (low - segment.column - j), kPanel,
+                               scores + g * kGroup * block.stride + low, block.stride);
             }
         }
     }
 }
 
-struct RowScores {
-    float top;
-    bool broken;
-};
-
-// Finishes one row's scores in place: scale, weights, -inf where no pair exists, 0 nowhere yet.
+// Finishes one row's scores in place: scale, weights, -inf where no pair exists. Returns the largest,
+// which is -inf for a row without pairs. NaN is not among what it looks at, unless there is nothing
+// else: it shows in the sums that follow.
 // `saved` keeps the row after each bell that multiplies scores, for its gradient.
-static RowScores finish_scores(const Block& block, int64_t r, float* x, float* saved, uint8_t* seen) {
+static float finish_scores(const Block& block, int64_t r, float* x, float* saved, uint8_t* seen) {
     const Problem& problem = *block.problem;
     bool removes = false;
     for (int64_t t = 0; t < problem.term_count; t++)
         removes |= problem.terms[t].kind == Kind::bias;
     int32_t* alive = block.w->alive.room<int32_t>(block.columns + kWidth);
     vf top = all(-INFINITY);
-    vi broken{};
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Segment& segment = block.segments[s];
         const Span& span = block.span(r, s);
         if (span.high <= span.low) continue;
         const int64_t from = down(span.low, kWidth);
-        const bool holes = has_holes(segment);
+        const bool holes = has_holes(block, segment, span);
+        if (!holes && problem.term_count == 0 && seen == nullptr) {
+            for (int64_t c = from; c < span.high; c += kWidth) {
+                vf value = load(x + c) * problem.scale;
+                if (c < span.low || c + kWidth > span.high)
+                    value = inside(c, span.low, span.high) ? value : all(-INFINITY);
+                top = most(top, value);
+                store(x + c, value);
+            }
+            continue;
+        }
         if (holes || removes) find_alive(block, r, segment, span, alive);
         for (int64_t c = from; c < span.high; c += kWidth) store(x + c, load(x + c) * problem.scale);
         for (int64_t t = 0; t < problem.term_count; t++) {
@@ -339,31 +365,36 @@ static RowScores finish_scores(const Block& block, int64_t r, float* x, float* s
             vi real = inside(c, span.low, span.high);
             if (holes || removes) real &= load(alive + c);
             const vf value = real ? load(x + c) : all(-INFINITY);
-            broken |= value != value;
             top = most(top, value);
             store(x + c, value);
             if (seen != nullptr)
                 for (int lane = 0; lane < kWidth; lane++) seen[c + lane] = real[lane] != 0;
         }
     }
-    bool any = false;
-    for (int lane = 0; lane < kWidth; lane++) any |= broken[lane] != 0;
-    return {any ? NAN : largest(top), any};
+    const float found = largest(top);
+    if (found == -INFINITY)
+        for (int64_t s = 0; s < block.segment_count; s++)
+            for (int64_t c = block.span(r, s).low; c < block.span(r, s).high; c++)
+                if (x[c] != x[c]) return NAN;
+    return found;
 }
 
-// Puts 0 where a row has no span, so that products over a group of rows may run over it.
-LONGSPAN_INLINE void clear_outside(const Block& block, int64_t r, float* x) {
+// Puts 0 where a row has no span, so that products over rows together may run over it: as far as its
+// group reaches, or over whole segments.
+LONGSPAN_INLINE void clear_outside(const Block& block, int64_t r, float* x, bool whole) {
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Segment& segment = block.segments[s];
         const Span& span = block.span(r, s);
-        const int64_t end = segment.column + segment.width;
-        int64_t low = end, high = end;
-        if (span.high > span.low) {
-            low = down(span.low, kWidth);
-            high = up(span.high, kWidth);
+        Span around = block.group(r / kGroup, s);
+        if (whole) {
+            around.low = static_cast<int32_t>(segment.column);
+            around.high = static_cast<int32_t>(segment.column + segment.width);
         }
-        std::memset(x + segment.column, 0, (low - segment.column) * sizeof(float));
-        std::memset(x + high, 0, (end - high) * sizeof(float));
+        const bool empty = span.high <= span.low;
+        const int64_t low = empty ? around.high : down(span.low, kWidth);
+        for (int64_t c = down(around.low, kWidth); c < low; c += kWidth) store(x + c, vf{});
+        if (empty) continue;
+        for (int64_t c = up(span.high, kWidth); c < around.high; c += kWidth) store(x + c, vf{});
     }
 }
 
@@ -403,19 +434,18 @@ static void collect(const Block& block, const float* weights, bool values, float
                                                    from.data[(c - segment.column) * from.row + d];
             continue;
         }
-        Span groups[kBlock / kRows];
-        for (int64_t g = 0; g < kBlock / kRows; g++)
-            groups[g] = joint(block, s, g * kRows, least(g * kRows + kRows, block.rows));
+        // In steps whose keys or values stay in the nearest cache for all groups.
         constexpr int64_t kStep = 64;
         for (int64_t j = segment.column; j < segment.column + segment.width; j += kStep) {
-            for (int64_t g = 0; g * kRows < block.rows; g++) {
-                const int64_t low = most<int64_t>(groups[g].low, j);
-                const int64_t high = least<int64_t>(groups[g].high, j + kStep);
+            for (int64_t g = 0; g * kGroup < block.rows; g++) {
+                const Span& group = block.group(g, s);
+                const int64_t low = most<int64_t>(group.low, j);
+                const int64_t high = least<int64_t>(group.high, j + kStep);
                 if (high <= low) continue;
-                product<true>(least<int64_t>(kRows, block.rows - g * kRows), width, high - low,
-                              weights + g * kRows * block.stride + low, block.stride, 1,
+                product<true>(least(kGroup, block.rows - g * kGroup), width, high - low,
+                              weights + g * kGroup * block.stride + low, block.stride, 1,
                               from.data + (low - segment.column) * from.row, from.row,
-                              sums + g * kRows * width, width);
+                              sums + g * kGroup * width, width);
             }
         }
     }
@@ -438,14 +468,11 @@ static void spread(const Block& block, const float* weights, const float* rows, 
                                 weights[r * block.stride + c] * rows[r * width + d];
             continue;
         }
-        constexpr int64_t kGroup = 8;
-        Span groups[kBlock / kGroup];
-        for (int64_t g = 0; g < kBlock / kGroup; g++)
-            groups[g] = joint(block, s, g * kGroup, least(g * kGroup + kGroup, block.rows));
         for (int64_t c = segment.column; c < segment.column + segment.width; c += kGroup) {
             int64_t first = kBlock, last = 0;
             for (int64_t g = 0; g * kGroup < block.rows; g++) {
-                if (c >= groups[g].high || c + kGroup <= groups[g].low) continue;
+                const Span& group = block.group(g, s);
+                if (c >= group.high || c + kGroup <= group.low) continue;
                 first = least(first, g * kGroup);
                 last = least(g * kGroup + kGroup, block.rows);
             }
@@ -455,6 +482,8 @@ static void spread(const Block& block, const float* weights, const float* rows, 
         }
     }
 }
+
+#include "relative.h"
 
 static Block open_block(const Problem& problem, Workspace& w, int64_t walk, int64_t b, int64_t h,
                         int64_t first, int64_t last) {
@@ -477,19 +506,17 @@ LONGSPAN_INLINE float alpha_of(const Problem& problem, int64_t h) {
 
 // --- forward ---
 
+// Shares of a row in place, and their sum. T is two numbers, whole and rest: what rounding it to one
+// would lose decides which pairs have a share.
 template <Shape kShape>
-LONGSPAN_INLINE vf share(const float* x, int64_t c, float limit, float epsilon) {
-    return value_of<kShape>(load(x + c) - limit, epsilon).p;
-}
-
-// Unnormalised shares of a row in place; returns their sum, and T relative to the largest score.
-template <Shape kShape>
-static float shares(const Block& block, int64_t r, float* x, float limit, float epsilon) {
+static float shares(const Block& block, int64_t r, float* x, float whole, float rest, float epsilon) {
     vf totals{};
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Span& span = block.span(r, s);
         for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
-            const vf p = share<kShape>(x, c, limit, epsilon);
+            vf y = load(x + c) - whole;
+            if (kShape != Shape::softmax) y = y - rest;
+            const vf p = value_of<kShape>(y, epsilon).p;
             totals += p;
             store(x + c, p);
         }
@@ -522,48 +549,46 @@ static void forward_block(const Problem& problem, Workspace& w, int64_t walk, in
     }
     gather_rows(block, problem.q, h, queries);
     meet(block, queries, padded(problem.q.size), problem.q.size, false, scores);
+    relate(block, queries);
     const Normalizer normalizer = normalizer_of(alpha_of(problem, h));
     const bool several = multiplies(problem);
     float inverse[kBlock];
     double limits[kBlock];
+    float guess = 0;
     for (int64_t r = 0; r < block.rows; r++) {
         float* x = scores + r * block.stride;
-        const RowScores row =
+        const float top =
             finish_scores(block, r, x, nullptr, seen == nullptr ? nullptr : seen + r * block.stride);
         float total = 0, limit = 0;
-        if (row.top == -INFINITY) {
+        if (top == -INFINITY) {
             for (int64_t s = 0; s < block.segment_count; s++) {
                 const Span& span = block.span(r, s);
                 for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) store(x + c, vf{});
             }
         } else if (normalizer.shape == Shape::softmax) {
-            total = shares<Shape::softmax>(block, r, x, row.top, 0);
+            total = shares<Shape::softmax>(block, r, x, top, 0, 0);
             limit = std::log(total);
         } else {
             float* chosen = w.chosen.room<float>(block.columns + 2 * kWidth);
             int64_t count = 0;
-            const float floor = row.top - 1 / normalizer.epsilon;
+            const float floor = top - 1 / normalizer.epsilon;
             for (int64_t s = 0; s < block.segment_count; s++) {
                 const Span& span = block.span(r, s);
-                count = candidates(x, span.low, span.high, row.top, floor, chosen, count);
+                count = candidates(x, span.low, span.high, top, floor, chosen, count);
             }
-            limit = row.broken ? NAN : threshold(normalizer, chosen, count);
-            const float whole = row.top + limit, rest = limit - (whole - row.top);
-            // T is two numbers: what rounding whole lost would decide which pairs have a share.
-            for (int64_t s = 0; s < block.segment_count; s++) {
-                const Span& span = block.span(r, s);
-                for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth)
-                    store(x + c, load(x + c) - whole - rest);
-            }
+            limit = top == top ? threshold(normalizer, chosen, count, guess) : NAN;
+            guess = limit == limit ? limit : 0;
+            const float whole = top + limit, rest = limit - (whole - top);
             if (normalizer.shape == Shape::entmax15)
-                total = shares<Shape::entmax15>(block, r, x, 0, 0.5f);
+                total = shares<Shape::entmax15>(block, r, x, whole, rest, 0.5f);
             else if (normalizer.shape == Shape::sparsemax)
-                total = shares<Shape::sparsemax>(block, r, x, 0, 1.f);
+                total = shares<Shape::sparsemax>(block, r, x, whole, rest, 1.f);
             else
-                total = shares<Shape::general>(block, r, x, 0, normalizer.epsilon);
+                total = shares<Shape::general>(block, r, x, whole, rest, normalizer.epsilon);
+            if (total != total) limit = NAN;
         }
-        limits[r] = row.top == -INFINITY ? -INFINITY : static_cast<double>(row.top) + limit;
-        inverse[r] = row.top == -INFINITY ? 0 : 1 / total;
+        limits[r] = top == -INFINITY ? -INFINITY : static_cast<double>(top) + limit;
+        inverse[r] = top == -INFINITY ? 0 : 1 / total;
         if (several) {
             float* kept = w.kept.room<float>(block.columns + kWidth);
             for (int64_t s = 0; s < block.segment_count; s++) {
@@ -576,7 +601,7 @@ static void forward_block(const Problem& problem, Workspace& w, int64_t walk, in
                 }
             }
         }
-        clear_outside(block, r, x);
+        clear_outside(block, r, x, false);
     }
     std::memset(outputs, 0, kBlock * width * sizeof(float));
     collect(block, scores, true, outputs, seen);

@@ -62,6 +62,12 @@ static void apply_backward(const Block& block, const Term& term, int64_t r, cons
             }
             total += sum(sums);
             break;
+        case Kind::relative: {
+            float* to = block.related_gradients + r * block.stride;
+            for (int64_t c = from; c < span.high; c += kWidth)
+                store(to + c, load(ds + c) * block.problem->scale);
+            break;
+        }
         case Kind::bell_weight: break;
     }
 }
@@ -95,16 +101,12 @@ static void add_total(const Block& block, const Term& term, int64_t row, double 
     to += static_cast<float>(gradient);
 }
 
-struct RowGradient {
-    float mean;
-    double alpha;
-};
-
 // p in x's place and the gradient before the mean is taken off in ds's; then both finished.
 template <Shape kShape>
 static double row_gradient(const Block& block, int64_t r, float* x, float* ds, const float* kept,
                            double limit, float epsilon, const float* given_mean, bool wants_alpha) {
     const float whole = static_cast<float>(limit), rest = static_cast<float>(limit - whole);
+    float* scratch = block.w->chosen.room<float>(2 * block.columns + 2 * kWidth);
     vf weighted{}, slopes{};
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Span& span = block.span(r, s);
@@ -118,6 +120,10 @@ static double row_gradient(const Block& block, int64_t r, float* x, float* ds, c
             const vf slope = real ? value.slope : vf{};
             weighted += slope * g;
             slopes += slope;
+            store(x + c, real ? value.p : vf{});
+            store(ds + c, g);
+            if (kShape == Shape::general) store(scratch + c, slope);
+            if (wants_alpha) store(scratch + block.columns + c, real ? y : vf{});
         }
     }
     const float total = sum(slopes);
@@ -126,15 +132,13 @@ static double row_gradient(const Block& block, int64_t r, float* x, float* ds, c
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Span& span = block.span(r, s);
         for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
-            const vf score = load(x + c), y = score - whole - rest;
-            const vi real = score != -INFINITY;
-            const Value value = value_of<kShape>(y, epsilon);
-            vf g = load(ds + c);
-            if (kept != nullptr) g = g * load(kept + c);
-            const vf away = g - mean;
-            if (wants_alpha) alphas += real ? alpha_slope(y, value.p, epsilon) * away : vf{};
-            store(ds + c, real ? value.slope * away : vf{});
-            store(x + c, real ? value.p : vf{});
+            const vf p = load(x + c), away = load(ds + c) - mean;
+            vf slope = p;
+            if (kShape == Shape::entmax15) slope = root(p);
+            if (kShape == Shape::sparsemax) slope = p > 0.f ? all(1.f) : p;
+            if (kShape == Shape::general) slope = load(scratch + c);
+            if (wants_alpha) alphas += alpha_slope(load(scratch + block.columns + c), p, epsilon) * away;
+            store(ds + c, slope == 0.f ? slope : slope * away);
         }
     }
     return sum(alphas);
@@ -170,6 +174,11 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
     gather_rows(block, problem.grad, h, grads);
     meet(block, queries, q_width, problem.q.size, false, scores);
     meet(block, grads, v_width, problem.v.size, true, gradients);
+    relate(block, queries);
+    if (block.related != nullptr) {
+        block.related_gradients = w.related_gradients.room<float>(kBlock * block.stride + kWidth);
+        std::memset(block.related_gradients, 0, kBlock * block.stride * sizeof(float));
+    }
     const float alpha = alpha_of(problem, h);
     const Normalizer normalizer = normalizer_of(alpha);
     const bool several = multiplies(problem);
@@ -181,9 +190,9 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
         const int64_t row = block.row_of(r);
         float *x = scores + r * block.stride, *ds = gradients + r * block.stride;
         const double limit = problem.limits.at(b, h, row);
-        const RowScores found = finish_scores(
+        const float top = finish_scores(
             block, r, x, saved, seen == nullptr ? nullptr : seen + r * block.stride);
-        if (found.top == -INFINITY) {
+        if (top == -INFINITY) {
             for (int64_t s = 0; s < block.segment_count; s++) {
                 const Span& span = block.span(r, s);
                 for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
@@ -191,8 +200,8 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
                     store(ds + c, vf{});
                 }
             }
-            clear_outside(block, r, x);
-            clear_outside(block, r, ds);
+            clear_outside(block, r, x, true);
+            clear_outside(block, r, ds, true);
             continue;
         }
         float* kept = nullptr;
@@ -289,11 +298,12 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
             for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth)
                 store(ds + c, load(ds + c) * problem.scale);
         }
-        clear_outside(block, r, x);
-        clear_outside(block, r, ds);
+        clear_outside(block, r, x, true);
+        clear_outside(block, r, ds, true);
     }
     std::memset(dq, 0, kBlock * q_width * sizeof(float));
     collect(block, gradients, false, dq, seen);
+    relate_backward(block, queries, dq);
     for (int64_t r = 0; r < block.rows; r++) {
         float* to = problem.dq.at(b, h, block.row_of(r));
         const float* own = dq + r * q_width;
@@ -334,6 +344,7 @@ static void backward(const Problem& problem, const BackwardTask& task, void* wor
                     if (own.place[h] < 0) continue;
                     for (int64_t first = 0; first < own.queries.length; first += kBlock)
                         backward_block(problem, w, walk, b, h, first, own.queries.length);
+                    write_encodings(problem, w);
                 }
                 write_sums(problem, w, walk, b, key_head);
             }
@@ -366,6 +377,7 @@ static float plain_shares(const float* x, float* p, int64_t length, float whole,
 static void entmax(const float* x, float* p, int64_t rows, int64_t length, const float* alphas) {
     Buffer room;
     float* chosen = room.room<float>(length + 2 * kWidth);
+    float guess = 0;
     for (int64_t r = 0; r < rows; r++, x += length, p += length) {
         const Normalizer normalizer = normalizer_of(alphas[r]);
         float top = -INFINITY;
@@ -398,7 +410,8 @@ static void entmax(const float* x, float* p, int64_t rows, int64_t length, const
         } else {
             const float floor = top - 1 / normalizer.epsilon;
             const int64_t count = candidates(x, 0, length, top, floor, chosen, 0);
-            const float limit = threshold(normalizer, chosen, count);
+            const float limit = threshold(normalizer, chosen, count, guess);
+            guess = limit;
             const float whole = top + limit, rest = limit - (whole - top);
             if (normalizer.shape == Shape::entmax15)
                 total = plain_shares<Shape::entmax15>(x, p, length, whole, rest, 0.5f);
@@ -417,9 +430,7 @@ LONGSPAN_INLINE vf slope_of(const Normalizer& normalizer, vf p) {
     switch (normalizer.shape) {
         case Shape::softmax: return p;
         case Shape::entmax15: {
-            vf root;
-            for (int i = 0; i < kWidth; i++) root[i] = __builtin_sqrtf(p[i]);
-            return root;
+            return root(p);
         }
         case Shape::sparsemax: return p > 0.f ? all(1.f) : p;
         default: {
@@ -474,7 +485,10 @@ static void entmax_backward(const float* p, const float* g, float* dx, double* d
 static void* open() { return new Workspace(); }
 
 // Forgets what is packed: the tensors of another call may lie at the same address.
-static void reset(void* workspace) { static_cast<Workspace*>(workspace)->walk = -1; }
+static void reset(void* workspace) {
+    Workspace* w = static_cast<Workspace*>(workspace);
+    w->walk = w->encodings_head = -1;
+}
 
 static void close(void* workspace) {
     Workspace* w = static_cast<Workspace*>(workspace);
@@ -482,7 +496,9 @@ static void close(void* workspace) {
         for (Buffer* buffer : {&panels.keys, &panels.values, &panels.key_rows, &panels.value_rows,
                                &panels.positions, &panels.ready, &panels.dk, &panels.dv})
             buffer->release();
-    for (Buffer* buffer : {&w->segments, &w->scores, &w->gradients, &w->spans, &w->queries, &w->grads,
+    for (Buffer* buffer : {&w->encodings.keys, &w->encodings.key_rows, &w->encodings.ready,
+                           &w->encodings.dk, &w->related, &w->related_gradients, &w->shifted,
+                           &w->turned_queries, &w->related_sums, &w->segments, &w->scores, &w->gradients, &w->spans, &w->groups, &w->queries, &w->grads,
                            &w->outputs, &w->alive, &w->kept, &w->seen, &w->saved, &w->chosen})
         buffer->release();
     delete w;

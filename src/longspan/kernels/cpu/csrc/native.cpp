@@ -116,7 +116,8 @@ Part part(Request& request, const nb::tuple& t) {
     if (!t[3].is_none()) {
         const nb::tuple allowed = nb::cast<nb::tuple>(t[3]);
         found.allowed = address<const uint8_t>(allowed[0]);
-        found.allowed_batch = number(allowed[1]);
+        found.allowed_before = address<const int64_t>(allowed[1]);
+        found.allowed_batch = number(allowed[2]);
     }
     std::vector<Documents>& documents = request.documents.emplace_back();
     for (nb::handle entry : t[4]) {
@@ -156,6 +157,12 @@ Term term(const nb::dict& d) {
     found.key = number(strides[3]);
     found.length = number(d["length"]);
     found.right = number(d["right"]);
+    found.content = address<const float>(d["content"]);
+    found.position = address<const float>(d["position"]);
+    found.content_head = number(d["content_head"]);
+    found.position_head = number(d["position_head"]);
+    found.content_gradient = address<double>(d["content_gradient"]);
+    found.position_gradient = address<double>(d["position_gradient"]);
     return found;
 }
 

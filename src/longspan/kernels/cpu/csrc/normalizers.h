@@ -16,11 +16,10 @@ LONGSPAN_INLINE Normalizer normalizer_of(float alpha) {
     return {Shape::general, epsilon};
 }
 
-// ln(1 + u), exact also where u is small.
+// ln(1 + u), exact also where u is small: what rounding 1 + u lost counts as much as u itself there.
 LONGSPAN_INLINE vf log_one_plus(vf u) {
-    const vf w = u + 1.f, rest = w - 1.f;
-    const vf safe = rest == 0.f ? all(1.f) : rest;
-    return rest == 0.f ? u : log(w) * (u / safe);
+    const vf w = u + 1.f;
+    return log(w) + (u - (w - 1.f));
 }
 
 struct Value {
@@ -45,7 +44,7 @@ LONGSPAN_INLINE Value value_of(vf y, float epsilon) {
         const vf u = y * epsilon, base = u + 1.f;
         const vi outside = base <= 1e-30f;
         const vf safe = outside ? vf{} : u;
-        const vf p = outside ? vf{} : exp(log_one_plus(safe) / epsilon);
+        const vf p = outside ? vf{} : exp(log_one_plus(safe) * (1 / epsilon));
         return {p, outside ? vf{} : p / (safe + 1.f)};
     }
 }
@@ -82,17 +81,19 @@ LONGSPAN_INLINE Newton newton(const float* x, int64_t count, float t, float epsi
 }
 
 // The root of phi for a row whose largest score is 0; `x` has room for a whole vector at its end.
+// Newton from a guess (the row before): wherever it starts, every later step comes from the left.
 template <Shape kShape>
-static float search(const float* x, int64_t count, float epsilon) {
-    float low = 0, point = 0;
+static float search(const float* x, int64_t count, float epsilon, float guess) {
+    float low = 0;
     float high = -std::expm1(-epsilon * std::log(static_cast<float>(count))) / epsilon;
-    float width = high - low;
+    float width = high - low, point = least(most(guess, low), high);
     for (int step = 0; step < 48; step++) {
         const Newton found = newton<kShape>(x, count, point, epsilon);
         if (found.phi < 0) high = least(high, point);
         low = most(low, least(found.next, high));
         const float now = high - low;
-        const bool done = std::fabs(found.next - point) <= 5e-7f * (1 + std::fabs(point));
+        // Newton squares its error: after so small a step there is nothing left of it.
+        const bool done = std::fabs(found.next - point) <= 1e-4f;
         if (done) break;
         point = now <= width / 2 ? low : low + now / 2;
         width = now;
@@ -123,11 +124,12 @@ LONGSPAN_INLINE int64_t candidates(const float* x, int64_t low, int64_t high, fl
 }
 
 // T of a row's candidates, relative to its largest score.
-LONGSPAN_INLINE float threshold(const Normalizer& normalizer, const float* x, int64_t count) {
+LONGSPAN_INLINE float threshold(const Normalizer& normalizer, const float* x, int64_t count,
+                                float guess) {
     switch (normalizer.shape) {
-        case Shape::entmax15: return search<Shape::entmax15>(x, count, 0.5f);
-        case Shape::sparsemax: return search<Shape::sparsemax>(x, count, 1.f);
-        default: return search<Shape::general>(x, count, normalizer.epsilon);
+        case Shape::entmax15: return search<Shape::entmax15>(x, count, 0.5f, guess);
+        case Shape::sparsemax: return search<Shape::sparsemax>(x, count, 1.f, guess);
+        default: return search<Shape::general>(x, count, normalizer.epsilon, guess);
     }
 }
 

@@ -64,7 +64,9 @@ struct TileList {
 struct Part {
     Order keys;
     Numbers<const int64_t> low, high;
+    // Which keys count, and how many do before each: null when all do.
     const uint8_t* allowed;
+    const int64_t* allowed_before;
     int64_t allowed_batch;
     const Documents* documents;
     int64_t document_count;
@@ -80,7 +82,16 @@ struct Walk {
     const int64_t* place;
 };
 
-enum class Kind : int64_t { bell_bias, bell_score, bell_weight, ramp, bias, distance, alibi };
+enum class Kind : int64_t {
+    bell_bias,
+    bell_score,
+    bell_weight,
+    ramp,
+    bias,
+    distance,
+    alibi,
+    relative,
+};
 
 struct Term {
     Kind kind;
@@ -96,6 +107,10 @@ struct Term {
     double* sum_gradient;
     int64_t batch, head, row, key;
     int64_t length, right;
+    // relative: `table` has the encodings (H|1, L, D); these are biases (H|1, D), null for none.
+    const float *content, *position;
+    int64_t content_head, position_head;
+    double *content_gradient, *position_gradient;
 };
 
 struct Problem {

@@ -53,6 +53,12 @@ LONGSPAN_INLINE float largest(vf x) {
     return top;
 }
 
+LONGSPAN_INLINE vf root(vf x) {
+    vf y;
+    for (int i = 0; i < kWidth; i++) y[i] = __builtin_sqrtf(x[i]);
+    return y;
+}
+
 // e^x, within two ulp; 0 below -87.3, and NaN stays.
 LONGSPAN_INLINE vf exp(vf x) {
     const vf lowest = all(-87.33f), bounded = least(most(x, lowest), all(88.f));

@@ -50,7 +50,10 @@ struct Workspace {
     Panels panels[kMostPanels];
     int panel_count = 0;
     int64_t walk = -1, b = -1, key_head = -1;
-    Buffer segments, scores, gradients, spans, queries, grads, outputs, alive, kept, seen, saved, chosen;
+    Panels encodings;  // of relative positions, packed like keys
+    int64_t encodings_head = -1;
+    Buffer related, related_gradients, shifted, turned_queries, related_sums;
+    Buffer segments, scores, gradients, spans, groups, queries, grads, outputs, alive, kept, seen, saved, chosen;
 };
 
 LONGSPAN_INLINE int64_t padded(int64_t size) { return up(size, kWidth); }
@@ -96,6 +99,36 @@ static Panels* panels_of(Workspace& w, const Order& order) {
     std::abort();
 }
 
+#if LONGSPAN_WIDTH == 16
+// Sixteen numbers of sixteen rows, transposed in registers: pairs, fours, eights, then halves.
+LONGSPAN_INLINE void turn(const float* const* rows, int64_t d, float* to) {
+    __m512 a[16], b[16];
+    for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_ps(rows[i] + d);
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        a[i] = _mm512_shuffle_ps(b[i], b[i + 2], 0x44);
+        a[i + 1] = _mm512_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm512_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        a[i + 3] = _mm512_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        b[i] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
+        b[i + 4] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+        b[i + 8] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
+        b[i + 12] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        _mm512_storeu_ps(to + i * kPanel, _mm512_shuffle_f32x4(b[i], b[i + 8], 0x88));
+        _mm512_storeu_ps(to + (i + 4) * kPanel, _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0x88));
+        _mm512_storeu_ps(to + (i + 8) * kPanel, _mm512_shuffle_f32x4(b[i], b[i + 8], 0xdd));
+        _mm512_storeu_ps(to + (i + 12) * kPanel, _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0xdd));
+    }
+}
+#endif
+
 // One panel transposed: D rows of kPanel keys, 0 past the end of the order.
 static void pack_turned(const Panels& panels, const Vectors& x, int64_t panel, float* to) {
     const float* rows[kPanel];
@@ -105,17 +138,18 @@ static void pack_turned(const Panels& panels, const Vectors& x, int64_t panel, f
                       ? x.at(panels.b, panels.h, panels.order.at(panels.b, slot))
                       : nullptr;
     }
-    for (int64_t s = 0; s < kPanel; s++) {
-        if (rows[s] == nullptr)
-            for (int64_t d = 0; d < x.size; d++) to[d * kPanel + s] = 0;
-    }
-    constexpr int64_t kStep = 16;
-    for (int64_t d0 = 0; d0 < x.size; d0 += kStep) {
-        const int64_t d1 = least(d0 + kStep, x.size);
+    if (rows[kPanel - 1] == nullptr) {
         for (int64_t s = 0; s < kPanel; s++)
-            if (rows[s] != nullptr)
-                for (int64_t d = d0; d < d1; d++) to[d * kPanel + s] = rows[s][d];
+            for (int64_t d = 0; d < x.size; d++) to[d * kPanel + s] = rows[s] == nullptr ? 0 : rows[s][d];
+        return;
     }
+    int64_t d = 0;
+#if LONGSPAN_WIDTH == 16
+    for (; d + 16 <= x.size; d += 16)
+        for (int64_t s = 0; s < kPanel; s += 16) turn(rows + s, d, to + d * kPanel + s);
+#endif
+    for (; d < x.size; d++)
+        for (int64_t s = 0; s < kPanel; s++) to[d * kPanel + s] = rows[s][d];
 }
 
 // One panel as rows of whole vectors, 0 past their end and past the end of the order.

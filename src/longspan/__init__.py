@@ -1,8 +1,15 @@
 """longspan: attention that learns how far to look."""
 
 from . import normalizers, patterns, weights
-from .functional import attention, attention_map, check, explain
-from .normalizers import entmax, entmax15, sparsemax
+from .functional import (
+    attention,
+    attention_map,
+    check,
+    entmax,
+    entmax15,
+    explain,
+    sparsemax,
+)
 
 __version__ = "0.1.0"
 

@@ -3,5 +3,16 @@
 from .attention import attention, attention_map
 from .dispatch import Backend
 from .explain import Explanation, check, explain
+from .normalize import entmax, entmax15, sparsemax
 
-__all__ = ["Backend", "Explanation", "attention", "attention_map", "check", "explain"]
+__all__ = [
+    "Backend",
+    "Explanation",
+    "attention",
+    "attention_map",
+    "check",
+    "entmax",
+    "entmax15",
+    "explain",
+    "sparsemax",
+]

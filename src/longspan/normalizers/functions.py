@@ -12,7 +12,7 @@ from ..errors import broadcasts, describe, need_int, need_number, need_values
 from ..fixed_order import row_sum, summed_to
 from .tsallis import above, alpha_gradient, exponential, score_gradient, threshold
 
-__all__ = ["check_alpha", "entmax", "entmax15", "sparsemax"]
+__all__ = ["check_alpha", "checked_order", "entmax", "entmax15", "sparsemax"]
 
 
 class _Entmax(torch.autograd.Function):
@@ -58,32 +58,39 @@ def entmax(x: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
         Peters, Niculae, Martins 2019 (arXiv 1905.05702); the gradient to α: Correia et al. 2019
         (arXiv 1909.00015).
     """
+    order = checked_order(x, alpha, dim)
+    if x.numel() == 0:
+        return x.clone()
+    wide = x if x.dtype == torch.float64 else x.float()
+    fixed = 0.0 if isinstance(alpha, Tensor) else float(alpha)
+    p = _Entmax.apply(wide.movedim(dim, -1), order, fixed)
+    return p.movedim(-1, dim).to(x.dtype)
+
+
+def checked_order(x: Tensor, alpha: float | Tensor, dim: int) -> Tensor | None:
+    """Raises unless the arguments of `entmax` fit. Returns a tensor α with as many dims as x, with
+    `dim` moved to the end and in the dtype of the computation; None when α is a number.
+    """
     if not isinstance(x, Tensor) or not x.is_floating_point():
         raise TypeError(f"entmax: x must be a floating tensor, got {describe(x)}")
     need_int("entmax: dim", dim)
     check_alpha("entmax: alpha", alpha)
     if x.dim() == 0 or not -x.dim() <= dim < x.dim():
         raise ValueError(f"entmax: dim must be within [{-x.dim()}, {x.dim() - 1}], got {dim}")
-    wide = x if x.dtype == torch.float64 else x.float()
-    order = None
-    if isinstance(alpha, Tensor):
-        order = alpha.to(wide.dtype)
-        order = order.reshape((1,) * (x.dim() - order.dim()) + tuple(order.shape))
-        sizes = zip(order.shape, x.shape, strict=False)
-        fits = order.dim() == x.dim() and all(broadcasts(a, b) or b == 1 for a, b in sizes)
-        if not fits or order.shape[dim] != 1:
-            raise ValueError(
-                f"entmax: alpha must broadcast with x and have size 1 along dim {dim}, "
-                f"got {describe(alpha)} for {describe(x)}"
-            )
-        if x.device.type == "cpu" and not torch.compiler.is_compiling():
-            need_values("entmax: alpha must be within [1, 2]", alpha, (alpha >= 1) & (alpha <= 2))
-        order = order.movedim(dim, -1)
-    if x.numel() == 0:
-        return x.clone()
-    fixed = 0.0 if isinstance(alpha, Tensor) else float(alpha)
-    p = _Entmax.apply(wide.movedim(dim, -1), order, fixed)
-    return p.movedim(-1, dim).to(x.dtype)
+    if not isinstance(alpha, Tensor):
+        return None
+    order = alpha.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+    order = order.reshape((1,) * (x.dim() - order.dim()) + tuple(order.shape))
+    sizes = zip(order.shape, x.shape, strict=False)
+    fits = order.dim() == x.dim() and all(broadcasts(a, b) or b == 1 for a, b in sizes)
+    if not fits or order.shape[dim] != 1:
+        raise ValueError(
+            f"entmax: alpha must broadcast with x and have size 1 along dim {dim}, "
+            f"got {describe(alpha)} for {describe(x)}"
+        )
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        need_values("entmax: alpha must be within [1, 2]", alpha, (alpha >= 1) & (alpha <= 2))
+    return order.movedim(dim, -1)
 
 
 def sparsemax(x: Tensor, dim: int = -1) -> Tensor:

@@ -159,6 +159,12 @@ static void find_alive(const Block& block, int64_t r, const Segment& segment, co
 
 // --- weights on one row ---
 
+LONGSPAN_INLINE const Term* relative_term(const Problem& problem) {
+    for (int64_t t = 0; t < problem.term_count; t++)
+        if (problem.terms[t].kind == Kind::relative) return &problem.terms[t];
+    return nullptr;
+}
+
 LONGSPAN_INLINE bool acts(const Segment& segment, const Term& term) {
     return (segment.part->active >> term.number) & 1;
 }
@@ -302,11 +308,36 @@ static void find_multipliers(const Block& block, int64_t r, const Segment& segme
 
 // --- scores of a block ---
 
+// Of one or two rows the products are not worth packing keys for.
+LONGSPAN_INLINE bool takes_few(const Block& block, const Segment& segment, const Vectors& x) {
+    return block.rows <= 2 && in_place(*segment.panels, x) && relative_term(*block.problem) == nullptr;
+}
+
+static void meet_few(const Block& block, int64_t s, const RowsInPlace& queries, const Vectors& x,
+                     float* scores) {
+    const Segment& segment = block.segments[s];
+    for (int64_t r = 0; r < block.rows; r++) {
+        const float* query = queries.data + r * queries.row;
+        for (int64_t c = block.span(r, s).low; c < block.span(r, s).high; c++) {
+            const float* key =
+                x.at(segment.panels->b, segment.panels->h, segment.slot + c - segment.column);
+            vf sums{};
+            for (int64_t d = 0; d < x.size; d += kWidth) sums += load(query + d) * load(key + d);
+            scores[r * block.stride + c] = sum(sums);
+        }
+    }
+}
+
 // Raw products of queries (or of the output's gradient) with keys (or values), where a span is.
-static void meet(const Block& block, const float* queries, int64_t query_row, int64_t size,
-                 bool values, float* scores) {
+static void meet(const Block& block, const RowsInPlace& queries, int64_t size, bool values,
+                 float* scores) {
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Segment& segment = block.segments[s];
+        const Vectors& x = values ? block.problem->v : block.problem->k;
+        if (takes_few(block, segment, x)) {
+            meet_few(block, s, queries, x, scores);
+            continue;
+        }
         Buffer& packed = values ? segment.panels->values : segment.panels->keys;
         const float* panels = packed.room<float>(0) + segment.slot * size;
         for (int64_t j = 0; j < segment.width; j += kPanel) {
@@ -317,7 +348,7 @@ static void meet(const Block& block, const float* queries, int64_t query_row, in
                 const int64_t high = least(up(group.high, kWidth), segment.column + j + kPanel);
                 if (high <= low) continue;
                 product<false>(least(kGroup, block.rows - g * kGroup), high - low, size,
-                               queries + g * kGroup * query_row, query_row, 1,
+                               queries.data + g * kGroup * queries.row, queries.row, 1,
                                panels + j * size + (low - segment.column - j), kPanel,
                                scores + g * kGroup * block.stride + low, block.stride);
             }
@@ -398,13 +429,17 @@ LONGSPAN_INLINE void clear_outside(const Block& block, int64_t r, float* x, bool
     }
 }
 
-// Copies rows of a tensor into rows of whole vectors.
-static void gather_rows(const Block& block, const Vectors& x, int64_t head, float* to) {
+// The block's rows of a tensor as rows of whole vectors: where they lie, or copied together.
+static RowsInPlace block_rows(const Block& block, const Vectors& x, Buffer& buffer) {
+    if (block.walk->queries.index == nullptr && x.size % kWidth == 0)
+        return {x.at(block.b, block.h, block.first), x.row};
     const int64_t width = padded(x.size);
+    float* to = buffer.room<float>(kBlock * width);
     for (int64_t r = 0; r < block.rows; r++) {
-        std::memcpy(to + r * width, x.at(block.b, head, block.row_of(r)), x.size * sizeof(float));
+        std::memcpy(to + r * width, x.at(block.b, block.h, block.row_of(r)), x.size * sizeof(float));
         for (int64_t d = x.size; d < width; d++) to[r * width + d] = 0;
     }
+    return {to, width};
 }
 
 LONGSPAN_INLINE RowsInPlace rows_of(const Problem& problem, const Segment& segment, bool values) {
@@ -452,7 +487,7 @@ static void collect(const Block& block, const float* weights, bool values, float
 }
 
 // sums of keys += weights-transposed times rows of the block.
-static void spread(const Block& block, const float* weights, const float* rows, int64_t size,
+static void spread(const Block& block, const float* weights, const RowsInPlace& rows, int64_t size,
                    bool values, const uint8_t* seen) {
     const int64_t width = padded(size);
     for (int64_t s = 0; s < block.segment_count; s++) {
@@ -465,7 +500,7 @@ static void spread(const Block& block, const float* weights, const float* rows, 
                     if (seen[r * block.stride + c])
                         for (int64_t d = 0; d < size; d++)
                             sums[c * width + d] +=
-                                weights[r * block.stride + c] * rows[r * width + d];
+                                weights[r * block.stride + c] * rows.data[r * rows.row + d];
             continue;
         }
         for (int64_t c = segment.column; c < segment.column + segment.width; c += kGroup) {
@@ -478,7 +513,7 @@ static void spread(const Block& block, const float* weights, const float* rows, 
             }
             if (last <= first) continue;
             product<true>(kGroup, width, last - first, weights + first * block.stride + c, 1,
-                          block.stride, rows + first * width, width, sums + c * width, width);
+                          block.stride, rows.data + first * rows.row, rows.row, sums + c * width, width);
         }
     }
 }
@@ -536,19 +571,19 @@ static void forward_block(const Problem& problem, Workspace& w, int64_t walk, in
     }
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Segment& segment = block.segments[s];
+        const int keys = takes_few(block, segment, problem.k) ? 0 : kKeys;
         const int rows = in_place(*segment.panels, problem.v) ? 0 : kValueRows;
-        pack(*segment.panels, problem, segment.slot, segment.slot + segment.width, kKeys | rows);
+        pack(*segment.panels, problem, segment.slot, segment.slot + segment.width, keys | rows);
     }
     float* scores = w.scores.room<float>(kBlock * block.stride + kWidth);
-    float* queries = w.queries.room<float>(kBlock * padded(problem.q.size));
     float* outputs = w.outputs.room<float>(kBlock * width);
     uint8_t* seen = nullptr;
     if (!problem.finite) {
         seen = w.seen.room<uint8_t>(kBlock * block.stride + kWidth);
         std::memset(seen, 0, kBlock * block.stride);
     }
-    gather_rows(block, problem.q, h, queries);
-    meet(block, queries, padded(problem.q.size), problem.q.size, false, scores);
+    const RowsInPlace queries = block_rows(block, problem.q, w.queries);
+    meet(block, queries, problem.q.size, false, scores);
     relate(block, queries);
     const Normalizer normalizer = normalizer_of(alpha_of(problem, h));
     const bool several = multiplies(problem);

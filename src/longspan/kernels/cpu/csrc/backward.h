@@ -144,6 +144,64 @@ static double row_gradient(const Block& block, int64_t r, float* x, float* ds, c
     return sum(alphas);
 }
 
+// The same for rows without weights, holes or dropout, whose scores are still raw: two passes do it.
+template <Shape kShape>
+static void plain_row_gradient(const Block& block, int64_t r, float* x, float* ds, double limit,
+                               float epsilon, const float* given_mean) {
+    const float scale = block.problem->scale;
+    const float whole = static_cast<float>(limit), rest = static_cast<float>(limit - whole);
+    vf weighted{}, slopes{};
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Span& span = block.span(r, s);
+        for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+            Value value = value_of<kShape>(load(x + c) * scale - whole - rest, epsilon);
+            vf g = load(ds + c);
+            if (c < span.low || c + kWidth > span.high) {
+                const vi real = inside(c, span.low, span.high);
+                value = {real ? value.p : vf{}, real ? value.slope : vf{}};
+                g = real ? g : vf{};
+                store(ds + c, g);
+            }
+            weighted += value.slope * g;
+            slopes += value.slope;
+            store(x + c, value.p);
+        }
+    }
+    const float total = sum(slopes);
+    const float mean = given_mean != nullptr ? *given_mean : (total == 0 ? 0 : sum(weighted) / total);
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Span& span = block.span(r, s);
+        for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+            vf slope = load(x + c);
+            if (kShape == Shape::entmax15) slope = root(slope);
+            if (kShape == Shape::sparsemax) slope = slope > 0.f ? all(1.f) : slope;
+            const vf found = slope * (load(ds + c) - mean) * scale;
+            store(ds + c, slope == 0.f ? slope : found);
+        }
+    }
+}
+
+// Can a block take the short way?
+static bool is_plain(const Block& block, const Normalizer& normalizer) {
+    const Problem& problem = *block.problem;
+    if (problem.term_count > 0 || problem.dropout > 0 || !problem.finite) return false;
+    if (problem.alpha_gradient != nullptr || normalizer.shape == Shape::general) return false;
+    for (int64_t s = 0; s < block.segment_count; s++)
+        for (int64_t r = 0; r < block.rows; r++)
+            if (block.span(r, s).high > block.span(r, s).low &&
+                has_holes(block, block.segments[s], block.span(r, s)))
+                return false;
+    return true;
+}
+
+// The mean of the gradients under p, from the output: for rows whose rest is in another walk.
+LONGSPAN_INLINE float mean_from_output(const Block& block, int64_t row, const float* grad) {
+    const float* y = block.problem->out.at(block.b, block.h, row);
+    double dot = 0;
+    for (int64_t d = 0; d < block.problem->v.size; d++) dot += static_cast<double>(y[d]) * grad[d];
+    return static_cast<float>(dot);
+}
+
 static void backward_block(const Problem& problem, Workspace& w, int64_t walk, int64_t b, int64_t h,
                            int64_t first, int64_t last) {
     Block block = open_block(problem, w, walk, b, h, first, last);
@@ -153,27 +211,27 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
             std::memset(problem.dq.at(b, h, block.row_of(r)), 0, problem.q.size * sizeof(float));
         return;
     }
-    const int64_t q_width = padded(problem.q.size), v_width = padded(problem.v.size);
+    const int64_t q_width = padded(problem.q.size);
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Segment& segment = block.segments[s];
         const int rows = in_place(*segment.panels, problem.k) ? 0 : kKeyRows;
+        const int keys = takes_few(block, segment, problem.k) ? 0 : kKeys;
+        const int values = takes_few(block, segment, problem.v) ? 0 : kValues;
         pack(*segment.panels, problem, segment.slot, segment.slot + segment.width,
-             kKeys | kValues | rows);
+             keys | values | rows);
     }
     float* scores = w.scores.room<float>(kBlock * block.stride + kWidth);
     float* gradients = w.gradients.room<float>(kBlock * block.stride + kWidth);
-    float* queries = w.queries.room<float>(kBlock * q_width);
-    float* grads = w.grads.room<float>(kBlock * v_width);
     float* dq = w.outputs.room<float>(kBlock * q_width);
     uint8_t* seen = nullptr;
     if (!problem.finite) {
         seen = w.seen.room<uint8_t>(kBlock * block.stride + kWidth);
         std::memset(seen, 0, kBlock * block.stride);
     }
-    gather_rows(block, problem.q, h, queries);
-    gather_rows(block, problem.grad, h, grads);
-    meet(block, queries, q_width, problem.q.size, false, scores);
-    meet(block, grads, v_width, problem.v.size, true, gradients);
+    const RowsInPlace queries = block_rows(block, problem.q, w.queries);
+    const RowsInPlace grads = block_rows(block, problem.grad, w.grads);
+    meet(block, queries, problem.q.size, false, scores);
+    meet(block, grads, problem.v.size, true, gradients);
     relate(block, queries);
     if (block.related != nullptr) {
         block.related_gradients = w.related_gradients.room<float>(kBlock * block.stride + kWidth);
@@ -182,6 +240,7 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
     const float alpha = alpha_of(problem, h);
     const Normalizer normalizer = normalizer_of(alpha);
     const bool several = multiplies(problem);
+    const bool plain = is_plain(block, normalizer);
     float* saved = nullptr;
     for (int64_t t = 0; t < problem.term_count; t++)
         if (problem.terms[t].kind == Kind::bell_score)
@@ -190,6 +249,20 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
         const int64_t row = block.row_of(r);
         float *x = scores + r * block.stride, *ds = gradients + r * block.stride;
         const double limit = problem.limits.at(b, h, row);
+        if (plain && limit != -INFINITY) {
+            float mean = 0;
+            if (problem.merged) mean = mean_from_output(block, row, grads.data + r * grads.row);
+            const float* given = problem.merged ? &mean : nullptr;
+            if (normalizer.shape == Shape::softmax)
+                plain_row_gradient<Shape::softmax>(block, r, x, ds, limit, 0, given);
+            else if (normalizer.shape == Shape::entmax15)
+                plain_row_gradient<Shape::entmax15>(block, r, x, ds, limit, 0.5f, given);
+            else
+                plain_row_gradient<Shape::sparsemax>(block, r, x, ds, limit, 1.f, given);
+            clear_outside(block, r, x, true);
+            clear_outside(block, r, ds, true);
+            continue;
+        }
         const float top = finish_scores(
             block, r, x, saved, seen == nullptr ? nullptr : seen + r * block.stride);
         if (top == -INFINITY) {
@@ -214,24 +287,20 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
         float mean = 0;
         const float* given = nullptr;
         if (problem.merged) {
-            // The rest of the row is in another walk; the mean over all of it is in the output.
-            const float *y = problem.out.at(b, h, row), *g = grads + r * v_width;
-            double dot = 0;
-            for (int64_t d = 0; d < problem.v.size; d++) dot += static_cast<double>(y[d]) * g[d];
-            mean = static_cast<float>(dot);
+            mean = mean_from_output(block, row, grads.data + r * grads.row);
             given = &mean;
         }
         // A factor's gradient needs the plain one, which is about to be overwritten.
-        float* plain = nullptr;
+        float* before = nullptr;
         bool factors = false;
         for (int64_t t = 0; t < problem.term_count; t++)
             factors |= problem.terms[t].kind == Kind::bell_weight;
         if (factors) {
-            plain = kept + block.columns + kWidth;
+            before = kept + block.columns + kWidth;
             for (int64_t s = 0; s < block.segment_count; s++) {
                 const Span& span = block.span(r, s);
                 for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth)
-                    store(plain + c, load(ds + c));
+                    store(before + c, load(ds + c));
             }
         }
         const bool wants_alpha = problem.alpha_gradient != nullptr;
@@ -277,7 +346,7 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
                     vf sums{}, sums_alone{};
                     for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
                         const vf d = distance_of(positions, c, block.position_of(r));
-                        const vf a = load(x + c), g = a == 0.f ? a : a * load(plain + c);
+                        const vf a = load(x + c), g = a == 0.f ? a : a * load(before + c);
                         sums += g * (d * d);
                         sums_alone += g;
                     }

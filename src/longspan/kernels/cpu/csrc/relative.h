@@ -4,12 +4,6 @@
 // with that run gives a matrix whose rows are read with a shift of one each. Where a segment's keys
 // lie far apart (global tokens) the run would be long, and pairs are computed one by one.
 
-LONGSPAN_INLINE const Term* relative_term(const Problem& problem) {
-    for (int64_t t = 0; t < problem.term_count; t++)
-        if (problem.terms[t].kind == Kind::relative) return &problem.terms[t];
-    return nullptr;
-}
-
 LONGSPAN_INLINE Vectors encodings_of(const Problem& problem, const Term& term) {
     return {const_cast<float*>(term.table), 0, term.head, problem.q.size, problem.q.size};
 }
@@ -72,27 +66,27 @@ static void pack_encodings(const Block& block, const Term& term, const Run& run,
 }
 
 // q + v of the block's rows.
-static const float* shifted_queries(const Block& block, const Term& term, const float* queries) {
+static RowsInPlace shifted_queries(const Block& block, const Term& term, const RowsInPlace& queries) {
     if (term.position == nullptr) return queries;
     const int64_t size = block.problem->q.size, width = padded(size);
     float* shifted = block.w->turned_queries.room<float>(kBlock * width);
     const float* bias = term.position + block.h * term.position_head;
     for (int64_t r = 0; r < block.rows; r++)
         for (int64_t d = 0; d < width; d++)
-            shifted[r * width + d] = queries[r * width + d] + (d < size ? bias[d] : 0.f);
-    return shifted;
+            shifted[r * width + d] = d < size ? queries.data[r * queries.row + d] + bias[d] : 0.f;
+    return {shifted, width};
 }
 
-static void relate(Block& block, const float* queries) {
+static void relate(Block& block, const RowsInPlace& queries) {
     const Problem& problem = *block.problem;
     const Term* found = relative_term(problem);
     if (found == nullptr) return;
     const Term& term = *found;
     Workspace& w = *block.w;
-    const int64_t size = problem.q.size, width = padded(size);
+    const int64_t size = problem.q.size;
     open_encodings(block, term);
     float* related = w.related.room<float>(kBlock * block.stride + kWidth);
-    const float* shifted = shifted_queries(block, term, queries);
+    const RowsInPlace shifted = shifted_queries(block, term, queries);
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Segment& segment = block.segments[s];
         if (!acts(segment, term)) continue;
@@ -107,7 +101,7 @@ static void relate(Block& block, const float* queries) {
             products = w.shifted.room<float>(kBlock * length + kWidth);
             const float* panels = w.encodings.keys.room<float>(0) + run.first * size;
             for (int64_t j = 0; j < length; j += kPanel)
-                product<false>(block.rows, kPanel, size, shifted, width, 1, panels + j * size, kPanel,
+                product<false>(block.rows, kPanel, size, shifted.data, shifted.row, 1, panels + j * size, kPanel,
                                products + j, length);
         }
         const float* table = term.table + block.h * term.head;
@@ -123,7 +117,7 @@ static void relate(Block& block, const float* queries) {
                 }
                 float dot = 0;
                 for (int64_t d = 0; d < size; d++)
-                    dot += shifted[r * width + d] * table[place * size + d];
+                    dot += shifted.data[r * shifted.row + d] * table[place * size + d];
                 row[c] = dot;
             }
         }
@@ -145,13 +139,13 @@ static void relate(Block& block, const float* queries) {
     block.related = related;
 }
 
-static void relate_backward(const Block& block, const float* queries, float* dq) {
+static void relate_backward(const Block& block, const RowsInPlace& queries, float* dq) {
     if (block.related == nullptr) return;
     const Problem& problem = *block.problem;
     const Term& term = *relative_term(problem);
     Workspace& w = *block.w;
     const int64_t size = problem.q.size, width = padded(size);
-    const float* shifted = shifted_queries(block, term, queries);
+    const RowsInPlace shifted = shifted_queries(block, term, queries);
     float* sums = w.related_sums.room<float>(kBlock * width);
     std::memset(sums, 0, kBlock * width * sizeof(float));
     float* encodings = term.table_gradient == nullptr ? nullptr : w.encodings.dk.room<float>(0);
@@ -183,7 +177,7 @@ static void relate_backward(const Block& block, const float* queries, float* dq)
                 for (int64_t d = 0; d < size; d++)
                     sums[r * width + d] += row[c] * table[place * size + d];
                 for (int64_t d = 0; encodings != nullptr && d < size; d++)
-                    encodings[place * width + d] += row[c] * shifted[r * width + d];
+                    encodings[place * width + d] += row[c] * shifted.data[r * shifted.row + d];
             }
         }
         if (products != nullptr) {
@@ -191,7 +185,7 @@ static void relate_backward(const Block& block, const float* queries, float* dq)
             const float* rows = w.encodings.key_rows.room<float>(0) + run.first * width;
             product<true>(block.rows, width, length, products, length, 1, rows, width, sums, width);
             if (encodings != nullptr)
-                product<true>(length, width, block.rows, products, 1, length, shifted, width,
+                product<true>(length, width, block.rows, products, 1, length, shifted.data, shifted.row,
                               encodings + run.first * width, width);
         }
         if (term.content == nullptr) continue;

@@ -180,6 +180,7 @@ LONGSPAN_INLINE bool in_place(const Panels& panels, const Vectors& x) {
 // Makes sure that what `wanted` names is packed for slots [first, last).
 static void pack(Panels& panels, const Problem& problem, int64_t first, int64_t last, int wanted) {
     const Vectors &k = problem.k, &v = problem.v;
+    if (wanted == 0) return;
     float* keys = wanted & kKeys ? panels.keys.room<float>(panels.slots * k.size) : nullptr;
     float* values = wanted & kValues ? panels.values.room<float>(panels.slots * v.size) : nullptr;
     float* key_rows =

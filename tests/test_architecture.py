@@ -32,7 +32,8 @@ LAYERS = {
     "report": 8,
     "serve": 8,
     "gallery": 8,
-    "measure": 8,
+    "measure": 7.5,
+    "bench": 8,
     "cli": 9,
     "__main__": 10,
 }

@@ -22,6 +22,8 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from . import bench as benchmark
+from .bench.plots import save_plots
 from .gallery import EXAMPLES, example_pattern, example_values, panels, save_gallery
 from .measure import Case, Size, child_environment, counts_of, peak_memory, times_of
 from .patterns import Causal, Full, Pattern, PerHead, SameDocument
@@ -140,6 +142,64 @@ def demo(
         if example:
             _run_example(console)
     _measure(console, Size(length=length))
+
+
+bench = typer.Typer(no_args_is_help=True, help="Measure speed and memory, beside the peers.")
+app.add_typer(bench, name="bench")
+
+
+@bench.callback()
+def _about_bench() -> None:
+    """Measure speed and memory, beside the peers."""
+
+
+@bench.command()
+def cpu(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small inputs and few rounds: does all of it run?")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help=f"A problem by name; may be repeated: {', '.join(benchmark.PROBLEMS)}."),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Of torch.")] = 1,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A folder for the JSON and the plots.")
+    ] = None,
+) -> None:
+    """Measure the CPU backend beside its peers, and say which targets it meets.
+
+    Takes about ten minutes. Peers are timed where they are installed: pip install
+    'longspan[bench]'. Where the C library is glibc, the command starts itself anew with freed
+    memory kept, as a training loop keeps it; otherwise every large buffer is paid for in each call.
+    """
+    benchmark.warm_allocator(sys.argv[1:])
+    console = Console(highlight=False)
+    with _errors_in_one_line():
+        with Progress(console=console, transient=True) as progress:
+            names = only or list(benchmark.PROBLEMS)
+            task = progress.add_task("", total=len(names))
+            begun: list[str] = []
+
+            def on_problem(title: str) -> None:
+                progress.update(task, completed=len(begun))
+                begun.append(title)
+
+            def on_turn(name: str) -> None:
+                progress.update(task, description=f"{begun[-1]}: {name}")
+
+            report = benchmark.run(
+                names, threads=threads, quick=quick, on_problem=on_problem, on_turn=on_turn
+            )
+        benchmark.show(report, console)
+        if output is not None:
+            benchmark.save(report, output / "bench.json")
+            saved = [output / "bench.json"]
+            try:
+                saved += save_plots(report, output)
+            except ImportError as error:
+                _say(console, f"No plots: {error}")
+            _say(console, f"saved {', '.join(map(str, saved))}")
 
 
 @contextmanager

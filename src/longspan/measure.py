@@ -37,6 +37,7 @@ __all__ = [
     "child_environment",
     "counts_of",
     "peak_memory",
+    "resident",
     "times_of",
 ]
 
@@ -182,14 +183,15 @@ def _growth(case: Case, q: Tensor, k: Tensor, v: Tensor) -> int | None:
     """By how many bytes the resident memory of this process grows, at its peak, in both passes."""
     try:
         Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-        before = _resident("VmRSS")
+        before = resident("VmRSS")
         case.forward(q, k, v).sum().backward()
-        return _resident("VmHWM") - before
+        return resident("VmHWM") - before
     except OSError:
         return None
 
 
-def _resident(field: str) -> int:
+def resident(field: str) -> int:
+    """A field of this process in bytes: VmRSS is what it has resident, VmHWM the most it had."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field):
             return int(line.split()[1]) * 1024

@@ -534,13 +534,7 @@ static void entmax_backward(const float* p, const float* g, float* dx, double* d
             const vf slope = slope_of(normalizer, own), found = slope * (to - mean);
             if (dalpha != nullptr) {
                 const vf log_p = log(own > 0.f ? own : all(1.f)), a = log_p * -epsilon;
-                const vf series =
-                    0.5f + a * (1.f / 6) *
-                               (1.f + a * 0.25f * (1.f + a * 0.2f * (1.f + a * (1.f / 6) * (1.f + a * (1.f / 7)))));
-                const vi far = a > 0.3f;
-                const vf safe = far ? a : all(1.f);
-                const vf psi = far ? (exp(safe) - 1.f - safe) / (safe * safe) : series;
-                alpha += own > 0.f ? -own * log_p * log_p * psi * (to - mean) : vf{};
+                alpha += own > 0.f ? -own * log_p * log_p * psi(a, exp(a)) * (to - mean) : vf{};
             }
             if (j < whole)
                 store(dx + j, found);

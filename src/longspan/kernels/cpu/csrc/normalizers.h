@@ -87,13 +87,15 @@ static float search(const float* x, int64_t count, float epsilon, float guess) {
     float low = 0;
     float high = -std::expm1(-epsilon * std::log(static_cast<float>(count))) / epsilon;
     float width = high - low, point = least(most(guess, low), high);
+    // Newton squares its error where phi is smooth: after so small a step there is nothing left of
+    // it. Above alpha = 1.5 phi has kinks, and the step itself has to vanish.
+    const float enough = epsilon <= 0.5f ? 1e-4f : 1e-6f;
     for (int step = 0; step < 48; step++) {
         const Newton found = newton<kShape>(x, count, point, epsilon);
         if (found.phi < 0) high = least(high, point);
         low = most(low, least(found.next, high));
         const float now = high - low;
-        // Newton squares its error: after so small a step there is nothing left of it.
-        const bool done = std::fabs(found.next - point) <= 1e-4f;
+        const bool done = std::fabs(found.next - point) <= enough;
         if (done) break;
         point = now <= width / 2 ? low : low + now / 2;
         width = now;
@@ -133,17 +135,20 @@ LONGSPAN_INLINE float threshold(const Normalizer& normalizer, const float* x, in
     }
 }
 
+// psi(a) = (e^a - 1 - a)/a^2, given e^a; by its series where the difference would lose digits.
+LONGSPAN_INLINE vf psi(vf a, vf power) {
+    vf series = 1.f + a * (1.f / 11);
+    for (int k = 10; k >= 3; k--) series = 1.f + a * (1.f / k) * series;
+    const vi far = a > 1.f;
+    const vf safe = far ? a : all(1.f);
+    return far ? (power - 1.f - safe) / (safe * safe) : 0.5f * series;
+}
+
 // The part of the gradient of alpha that one pair has, before its mean is taken off: -p l^2 psi.
 LONGSPAN_INLINE vf alpha_slope(vf y, vf p, float epsilon) {
     const vi some = p > 0.f;
     const vf u = some ? y * epsilon : vf{};
     const vf log_p = epsilon < 1e-7f ? (some ? y : vf{}) : log_one_plus(u) / most(epsilon, 1e-7f);
     const vf a = log_p * -epsilon;
-    const vf series =
-        0.5f + a * (1.f / 6) *
-                   (1.f + a * 0.25f * (1.f + a * 0.2f * (1.f + a * (1.f / 6) * (1.f + a * (1.f / 7)))));
-    const vi far = a > 0.3f;
-    const vf safe = far ? a : all(1.f);
-    const vf psi = far ? (1.f / (1.f + u) - 1.f - safe) / (safe * safe) : series;
-    return some ? -p * log_p * log_p * psi : vf{};
+    return some ? -p * log_p * log_p * psi(a, 1.f / (1.f + u)) : vf{};
 }

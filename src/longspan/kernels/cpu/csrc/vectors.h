@@ -66,11 +66,17 @@ LONGSPAN_INLINE vf root(vf x) {
     return y;
 }
 
-// e^x, within two ulp; 0 below -87.3, and NaN stays.
+// e^x, within two ulp; 0 below -87.3 (or where float32 ends), and NaN stays.
 LONGSPAN_INLINE vf exp(vf x) {
+#if LONGSPAN_WIDTH == 16
+    // One instruction each rounds and scales by a power of two, down to 0.
+    const vf bounded = least(most(x, all(-110.f)), all(88.f));
+    const vf n = _mm512_roundscale_ps(bounded * 1.44269504f, 0);
+#else
     const vf lowest = all(-87.33f), bounded = least(most(x, lowest), all(88.f));
     const vf shift = all(12582912.f);
     const vf n = (bounded * 1.44269504f + shift) - shift;
+#endif
     vf r = bounded - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
     vf p = all(1.9875691500e-4f);
@@ -79,11 +85,14 @@ LONGSPAN_INLINE vf exp(vf x) {
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.f;
+    p = p * (r * r) + (r + 1.f);
+#if LONGSPAN_WIDTH == 16
+    return _mm512_scalef_ps(p, n);
+#else
     const vi power = (__builtin_convertvector(n, vi) + 127) << 23;
     p = p * reinterpret_cast<vf>(power);
-    p = x < lowest ? vf{} : p;
-    return x == x ? p : x;
+    return x < lowest ? vf{} : p;
+#endif
 }
 
 // ln x for positive normal x, within two ulp.

@@ -32,7 +32,7 @@ def picky(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_auto_takes_the_first_that_accepts(picky: None) -> None:
     found = ls.explain(Q, Q, Q, Window(1, 1))
-    assert found.backend == "torch"
+    assert found.backend in ("cpu", "torch")
     assert found.refusals["picky"][1] == "takes 8 queries at most, got 9"
     assert "picky refused: needs a full moon" in str(found)
     ls.attention(Q, Q, Q, Window(1, 1))
@@ -59,6 +59,7 @@ with warnings.catch_warnings(record=True) as caught:
     q = torch.randn(1, 1, 4, 4)
     for _ in range(3):
         ls.attention(q, q, q)
+q = torch.randn(1, 12, 300, 4)
 print(len(caught), caught[0].category.__name__, ls.explain(q, q, q).backend)
 """
 
@@ -68,3 +69,16 @@ def test_says_once_that_nothing_was_compiled() -> None:
         [sys.executable, "-c", WITHOUT_COMPILED_PART], capture_output=True, text=True, check=True
     )
     assert found.stdout.split() == ["1", "RuntimeWarning", "torch"], found.stderr
+
+
+def test_short_calls_go_dense_where_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch.cpu, "available", lambda: False)
+    short, long = torch.randn(1, 1, 20, 4), torch.randn(1, 12, 300, 4)
+    dispatch._say_once_when_not_compiled.cache_clear()
+    with pytest.warns(RuntimeWarning, match="without its compiled part"):
+        found = ls.explain(short, short, short, Window(1, 1))
+    assert found.backend == "reference" and "faster dense" in found.notes[-1]
+    assert ls.explain(short, short, short, backend="torch").backend == "torch"
+    assert ls.explain(long, long, long, Window(1, 1)).backend != "reference"
+    want = ls.attention(short, short, short, Window(1, 1), backend="torch")
+    torch.testing.assert_close(ls.attention(short, short, short, Window(1, 1)), want)

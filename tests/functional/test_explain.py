@@ -20,7 +20,7 @@ def inputs(n: int, m: int | None = None) -> list[torch.Tensor]:
 )
 @pytest.mark.parametrize(("n", "m"), [(150, 150), (70, 200)])
 def test_counts(pattern: ls.patterns.Pattern, n: int, m: int) -> None:
-    found = ls.explain(*inputs(n, m), pattern)
+    found = ls.explain(*inputs(n, m), pattern, backend="torch")
     assert found.pairs == 6 * pattern.pairs(n, m)
     assert found.all_pairs == 6 * n * m
     assert found.pairs <= found.tiles * 64 * 64
@@ -44,7 +44,7 @@ def test_padding_is_counted() -> None:
 
 
 def test_text_tells_it() -> None:
-    text = str(ls.explain(*inputs(100), Window(5, 5) | Global(1)))
+    text = str(ls.explain(*inputs(100), Window(5, 5) | Global(1), backend="torch"))
     for word in ("backend   torch", "pairs", "tiles", "flops", "bytes", "compiled"):
         assert word in text
     assert "dense score matrix" in text

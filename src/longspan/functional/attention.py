@@ -15,7 +15,7 @@ from ..normalizers import Normalizer, Softmax
 from ..patterns import Full, Pattern
 from ..weights import Bias, Weight
 from .checks import check_call, check_tensors, check_values, weights_as_tuple
-from .dispatch import Backend, need_backend
+from .dispatch import Backend, dense_pays, need_backend
 from .encoding import Meaning, encode
 from .ops import attention_op
 from .problems import Settings, dense_problem
@@ -126,6 +126,8 @@ def attention(
     if settings.dropout > 0:
         seed = torch.randint(2**63 - 1, (1,), device=q.device)
         settings = settings._replace(seed=seed)
+    if backend == "auto" and not torch.compiler.is_compiling() and dense_pays(q, k):
+        backend = "reference"
     if backend == "reference":
         if q.device.type == "cpu" and not torch.compiler.is_compiling():
             check_values(call.meaning, q.shape[2], k.shape[2])

@@ -16,7 +16,7 @@ from ..patterns import Pattern
 from ..weights import Weight
 from .attention import Call, prepared
 from .checks import check_values
-from .dispatch import Backend, refusals
+from .dispatch import Backend, dense_pays, refusals
 from .problems import problem_of
 
 __all__ = ["Explanation", "check", "explain"]
@@ -114,6 +114,10 @@ def explain(
 
 def _explained(problem: Problem, backend: str) -> Explanation:
     q, k, v, layout = problem.q, problem.k, problem.v, problem.layout
+    notes = layout.notes
+    if backend == "auto" and dense_pays(q, k):
+        backend = "reference"
+        notes = (*notes, "so short a call is faster dense")
     batch, heads, n, d = q.shape
     own, size = v.shape[3], q.element_size()
     if backend == "reference":
@@ -140,7 +144,7 @@ def _explained(problem: Problem, backend: str) -> Explanation:
         each * (3 * d + 2 * own),
         size * (q.numel() + k.numel() + v.numel() + batch * heads * n * own),
         4 * everything,
-        layout.notes,
+        notes,
         tuple(cpu.instruction_sets()) if cpu.available() else (),
     )
 

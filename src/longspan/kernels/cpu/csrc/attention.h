@@ -356,6 +356,15 @@ static void meet(const Block& block, const RowsInPlace& queries, int64_t size, b
     }
 }
 
+// The largest score; where there is none, NaN if that is why.
+LONGSPAN_INLINE float top_or_nan(const Block& block, int64_t r, const float* x, float top) {
+    if (top != -INFINITY) return top;
+    for (int64_t s = 0; s < block.segment_count; s++)
+        for (int64_t c = block.span(r, s).low; c < block.span(r, s).high; c++)
+            if (x[c] != x[c]) return NAN;
+    return top;
+}
+
 // Finishes one row's scores in place: scale, weights, -inf where no pair exists. Returns the largest,
 // which is -inf for a row without pairs. NaN is not among what it looks at, unless there is nothing
 // else: it shows in the sums that follow.
@@ -402,12 +411,7 @@ static float finish_scores(const Block& block, int64_t r, float* x, float* saved
                 for (int lane = 0; lane < kWidth; lane++) seen[c + lane] = real[lane] != 0;
         }
     }
-    const float found = largest(top);
-    if (found == -INFINITY)
-        for (int64_t s = 0; s < block.segment_count; s++)
-            for (int64_t c = block.span(r, s).low; c < block.span(r, s).high; c++)
-                if (x[c] != x[c]) return NAN;
-    return found;
+    return top_or_nan(block, r, x, largest(top));
 }
 
 // Puts 0 where a row has no span, so that products over rows together may run over it: as far as its
@@ -559,6 +563,53 @@ static float shares(const Block& block, int64_t r, float* x, float whole, float 
     return sum(totals);
 }
 
+// Can a block take the short way: no weights, no holes, no dropout, everything finite?
+static bool is_plain(const Block& block) {
+    const Problem& problem = *block.problem;
+    if (problem.term_count > 0 || problem.dropout > 0 || !problem.finite || !(problem.scale > 0))
+        return false;
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Segment& segment = block.segments[s];
+        if (segment.words == nullptr && segment.part->allowed == nullptr &&
+            segment.part->document_count == 0)
+            continue;
+        for (int64_t r = 0; r < block.rows; r++)
+            if (block.span(r, s).high > block.span(r, s).low &&
+                has_holes(block, segment, block.span(r, s)))
+                return false;
+    }
+    return true;
+}
+
+// Softmax of a plain row whose scores are still raw: its shares in place, their sum, and the largest
+// score. The scale is taken in on the way to the exponential.
+static float plain_shares(const Block& block, int64_t r, float* x, float& top) {
+    const float scale = block.problem->scale;
+    vf tops = all(-INFINITY), totals{};
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Span& span = block.span(r, s);
+        for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+            vf value = load(x + c);
+            if (c < span.low || c + kWidth > span.high) {
+                value = inside(c, span.low, span.high) ? value : all(-INFINITY);
+                store(x + c, value);
+            }
+            tops = most(tops, value);
+        }
+    }
+    top = top_or_nan(block, r, x, largest(tops)) * scale;
+    if (top == -INFINITY) return 0;
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Span& span = block.span(r, s);
+        for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
+            const vf p = exp(load(x + c) * scale - top);
+            totals += p;
+            store(x + c, p);
+        }
+    }
+    return sum(totals);
+}
+
 static void forward_block(const Problem& problem, Workspace& w, int64_t walk, int64_t b, int64_t h,
                           int64_t first, int64_t last) {
     Block block = open_block(problem, w, walk, b, h, first, last);
@@ -590,8 +641,17 @@ static void forward_block(const Problem& problem, Workspace& w, int64_t walk, in
     float inverse[kBlock];
     double limits[kBlock];
     float guess = 0;
+    const bool plain = normalizer.shape == Shape::softmax && is_plain(block);
     for (int64_t r = 0; r < block.rows; r++) {
         float* x = scores + r * block.stride;
+        if (plain) {
+            float top;
+            const float total = plain_shares(block, r, x, top);
+            limits[r] = top == -INFINITY ? top : static_cast<double>(top) + std::log(total);
+            inverse[r] = top == -INFINITY ? 0 : 1 / total;
+            clear_outside(block, r, x, false);
+            continue;
+        }
         const float top =
             finish_scores(block, r, x, nullptr, seen == nullptr ? nullptr : seen + r * block.stride);
         float total = 0, limit = 0;

@@ -181,19 +181,6 @@ static void plain_row_gradient(const Block& block, int64_t r, float* x, float* d
     }
 }
 
-// Can a block take the short way?
-static bool is_plain(const Block& block, const Normalizer& normalizer) {
-    const Problem& problem = *block.problem;
-    if (problem.term_count > 0 || problem.dropout > 0 || !problem.finite) return false;
-    if (problem.alpha_gradient != nullptr || normalizer.shape == Shape::general) return false;
-    for (int64_t s = 0; s < block.segment_count; s++)
-        for (int64_t r = 0; r < block.rows; r++)
-            if (block.span(r, s).high > block.span(r, s).low &&
-                has_holes(block, block.segments[s], block.span(r, s)))
-                return false;
-    return true;
-}
-
 // The mean of the gradients under p, from the output: for rows whose rest is in another walk.
 LONGSPAN_INLINE float mean_from_output(const Block& block, int64_t row, const float* grad) {
     const float* y = block.problem->out.at(block.b, block.h, row);
@@ -240,7 +227,8 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
     const float alpha = alpha_of(problem, h);
     const Normalizer normalizer = normalizer_of(alpha);
     const bool several = multiplies(problem);
-    const bool plain = is_plain(block, normalizer);
+    const bool plain = problem.alpha_gradient == nullptr &&
+                       normalizer.shape != Shape::general && is_plain(block);
     float* saved = nullptr;
     for (int64_t t = 0; t < problem.term_count; t++)
         if (problem.terms[t].kind == Kind::bell_score)
@@ -422,7 +410,7 @@ static void backward(const Problem& problem, const BackwardTask& task, void* wor
 // --- normalisers of plain rows ---
 
 template <Shape kShape>
-static float plain_shares(const float* x, float* p, int64_t length, float whole, float rest, float epsilon) {
+static float shares_of_row(const float* x, float* p, int64_t length, float whole, float rest, float epsilon) {
     vf totals{};
     int64_t j = 0;
     for (; j + kWidth <= length; j += kWidth) {
@@ -475,7 +463,7 @@ static void entmax(const float* x, float* p, int64_t rows, int64_t length, const
         }
         float total = 0;
         if (normalizer.shape == Shape::softmax) {
-            total = plain_shares<Shape::softmax>(x, p, length, top, 0, 0);
+            total = shares_of_row<Shape::softmax>(x, p, length, top, 0, 0);
         } else {
             const float floor = top - 1 / normalizer.epsilon;
             const int64_t count = candidates(x, 0, length, top, floor, chosen, 0);
@@ -483,11 +471,11 @@ static void entmax(const float* x, float* p, int64_t rows, int64_t length, const
             guess = limit;
             const float whole = top + limit, rest = limit - (whole - top);
             if (normalizer.shape == Shape::entmax15)
-                total = plain_shares<Shape::entmax15>(x, p, length, whole, rest, 0.5f);
+                total = shares_of_row<Shape::entmax15>(x, p, length, whole, rest, 0.5f);
             else if (normalizer.shape == Shape::sparsemax)
-                total = plain_shares<Shape::sparsemax>(x, p, length, whole, rest, 1.f);
+                total = shares_of_row<Shape::sparsemax>(x, p, length, whole, rest, 1.f);
             else
-                total = plain_shares<Shape::general>(x, p, length, whole, rest, normalizer.epsilon);
+                total = shares_of_row<Shape::general>(x, p, length, whole, rest, normalizer.epsilon);
         }
         const float inverse = 1 / total;
         for (int64_t i = 0; i < length; i++) p[i] *= inverse;
@@ -509,12 +497,17 @@ LONGSPAN_INLINE vf slope_of(const Normalizer& normalizer, vf p) {
     }
 }
 
+// p^-eps, without another exponential where the slope p^(1-eps) is at hand.
+LONGSPAN_INLINE vf power_of(const Normalizer& normalizer, vf slope, vf p, vf a) {
+    return normalizer.shape == Shape::general ? slope / p : exp(a);
+}
+
 static void entmax_backward(const float* p, const float* g, float* dx, double* dalpha, int64_t rows,
                             int64_t length, const float* alphas) {
     for (int64_t r = 0; r < rows; r++, p += length, g += length, dx += length) {
         const Normalizer normalizer = normalizer_of(alphas[r]);
         const float epsilon = alphas[r] - 1;
-        float tail_p[kWidth], tail_g[kWidth];
+        float tail_p[kWidth], tail_g[kWidth], tail_slope[kWidth];
         const int64_t whole = down(length, kWidth);
         for (int i = 0; i < kWidth; i++) {
             tail_p[i] = whole + i < length ? p[whole + i] : 0;
@@ -526,15 +519,21 @@ static void entmax_backward(const float* p, const float* g, float* dx, double* d
             const vf slope = slope_of(normalizer, own);
             weighted += slope * to;
             slopes += slope;
+            if (j < whole)
+                store(dx + j, slope);
+            else
+                store(tail_slope, slope);
         }
         const float total = sum(slopes), mean = total == 0 ? 0 : sum(weighted) / total;
         vf alpha{};
         for (int64_t j = 0; j < length; j += kWidth) {
             const vf own = load(j < whole ? p + j : tail_p), to = load(j < whole ? g + j : tail_g);
-            const vf slope = slope_of(normalizer, own), found = slope * (to - mean);
+            const vf slope = load(j < whole ? dx + j : tail_slope), found = slope * (to - mean);
             if (dalpha != nullptr) {
-                const vf log_p = log(own > 0.f ? own : all(1.f)), a = log_p * -epsilon;
-                alpha += own > 0.f ? -own * log_p * log_p * psi(a, exp(a)) * (to - mean) : vf{};
+                // e^a is p^-eps, which is slope / p.
+                const vf safe = own > 0.f ? own : all(1.f);
+                const vf log_p = log(safe), a = log_p * -epsilon;
+                alpha += own > 0.f ? -own * log_p * log_p * psi(a, power_of(normalizer, slope, safe, a)) * (to - mean) : vf{};
             }
             if (j < whole)
                 store(dx + j, found);

@@ -138,6 +138,11 @@ static void pack_turned(const Panels& panels, const Vectors& x, int64_t panel, f
                       ? x.at(panels.b, panels.h, panels.order.at(panels.b, slot))
                       : nullptr;
     }
+    // The next panel's rows are on their way while this one is turned.
+    if (panels.order.index == nullptr)
+        for (int64_t s = 0; s < kPanel; s++)
+            for (int64_t d = 0; d < x.size; d += 16)
+                if (rows[s] != nullptr) __builtin_prefetch(rows[s] + kPanel * x.row + d);
     if (rows[kPanel - 1] == nullptr) {
         for (int64_t s = 0; s < kPanel; s++)
             for (int64_t d = 0; d < x.size; d++) to[d * kPanel + s] = rows[s] == nullptr ? 0 : rows[s][d];
@@ -145,8 +150,8 @@ static void pack_turned(const Panels& panels, const Vectors& x, int64_t panel, f
     }
     int64_t d = 0;
 #if LONGSPAN_WIDTH == 16
-    for (; d + 16 <= x.size; d += 16)
-        for (int64_t s = 0; s < kPanel; s += 16) turn(rows + s, d, to + d * kPanel + s);
+    for (int64_t s = 0; s < kPanel; s += 16)
+        for (d = 0; d + 16 <= x.size; d += 16) turn(rows + s, d, to + d * kPanel + s);
 #endif
     for (; d < x.size; d++)
         for (int64_t s = 0; s < kPanel; s++) to[d * kPanel + s] = rows[s][d];

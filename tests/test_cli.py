@@ -8,6 +8,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from longspan.bench import load
+from longspan.bench.machine import WARM
 from longspan.cli import MEASURED, app
 from longspan.gallery import EXAMPLES
 
@@ -229,6 +231,31 @@ def test_an_installed_demonstration_says_where_the_example_is(
     result = longspan("demo", "--pictures", str(tmp_path))
     assert result.exit_code == 0
     assert "The example is in a checkout of longspan" in result.stdout
+
+
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the command had already started itself anew, which would end the tests."""
+    for name in WARM:
+        monkeypatch.setenv(name, "1")
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_quick_benchmark_prints_a_table_and_saves_it(tmp_path: Path) -> None:
+    result = longspan("bench", "cpu", "--quick", "--only", "global", "-o", str(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    assert "one global token added" in result.stdout
+    assert "≤ 10" in result.stdout
+    assert "MALLOC_MMAP_THRESHOLD_=1" in result.stdout
+    assert "A quick look" in result.stdout
+    report = load(tmp_path / "bench.json")
+    assert [figure.problem for figure in report.figures] == ["global"]
+    assert result.stdout.endswith(f"saved {tmp_path / 'bench.json'}\n")
+
+
+@pytest.mark.usefixtures("warm")
+def test_an_unknown_benchmark_is_one_line() -> None:
+    assert "there is no problem 'windo'" in fails("bench", "cpu", "--only", "windo")
 
 
 def test_runs_as_a_module(

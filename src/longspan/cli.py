@@ -174,9 +174,14 @@ def cpu(
     memory kept, as a training loop keeps it; otherwise every large buffer is paid for in each call.
     """
     benchmark.warm_allocator(sys.argv[1:])
-    console = Console(highlight=False)
+    # The table is wide, and in a file nothing has to be folded.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
     with _errors_in_one_line():
-        with Progress(console=console, transient=True) as progress:
+        # Without a thread that redraws it: its time would be counted as that of the calls.
+        hidden = not console.is_terminal
+        with Progress(
+            console=console, transient=True, auto_refresh=False, disable=hidden
+        ) as progress:
             names = only or list(benchmark.PROBLEMS)
             task = progress.add_task("", total=len(names))
             begun: list[str] = []
@@ -186,7 +191,7 @@ def cpu(
                 begun.append(title)
 
             def on_turn(name: str) -> None:
-                progress.update(task, description=f"{begun[-1]}: {name}")
+                progress.update(task, description=f"{begun[-1]}: {name}", refresh=True)
 
             report = benchmark.run(
                 names, threads=threads, quick=quick, on_problem=on_problem, on_turn=on_turn

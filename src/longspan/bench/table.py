@@ -1,0 +1,131 @@
+"""A report on a terminal."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .records import Figure, Outcome, Report, Sample
+
+__all__ = ["show"]
+
+
+def show(report: Report, console: Console) -> None:
+    """Prints where it ran, the figures beside their targets, and what every contender took."""
+    console.print(Text(_where(report)), soft_wrap=True)
+    console.print(_figures(report))
+    console.print(_outcomes(report))
+    met = [figure.met for figure in report.figures if figure.met is not None]
+    if report.setting.get("quick"):
+        last = "A quick look: inputs are too small for the targets, which are not judged."
+    else:
+        last = f"{sum(met)} of {len(met)} targets met."
+    console.print(Text(last, style="bold"), soft_wrap=True)
+
+
+def _where(report: Report) -> str:
+    at = report.setting
+    versions = ", ".join(f"{name} {v or 'not installed'}" for name, v in at["versions"].items())
+    kept = at["allocator"]
+    memory = (
+        "freed memory kept (" + " ".join(f"{name}={value}" for name, value in kept.items()) + ")"
+        if kept
+        else "the system's own allocator settings"
+    )
+    return (
+        f"{at['processor']}, {', '.join(at['instructions']) or 'nothing compiled'}, "
+        f"threads: {at['threads']}, {at['clock']}, "
+        f"load before and after: {at['load before']}, {at.get('load after')}\n"
+        f"torch {at['torch']}, {versions}\n"
+        f"{memory}; float32; medians of calls that take turns"
+    )
+
+
+def _figures(report: Report) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("figure", overflow="fold")
+    for name in ("forward", "both"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    table.add_column("target", justify="right", no_wrap=True)
+    table.add_column("met", no_wrap=True)
+    table.add_column("note", overflow="fold")
+    quick = report.setting.get("quick")
+    for place, figure in enumerate(report.figures):
+        following = report.figures[place + 1 : place + 2]
+        table.add_row(
+            Text(figure.what),
+            _number(figure.values[0], figure.unit),
+            _number(figure.values[1], figure.unit),
+            Text(figure.unit),
+            _target(figure),
+            Text("") if quick else _met(figure),
+            Text(figure.note),
+            end_section=bool(following) and following[0].problem != figure.problem,
+        )
+    return table
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return "—"
+    if unit == "tokens":
+        return f"{value:.0f}"
+    return f"{value:.1f}" if unit.startswith("%") or value >= 10 else f"{value:.2f}"
+
+
+def _target(figure: Figure) -> str:
+    asked = [f"{target:g}" for target in figure.targets if target is not None]
+    if not asked:
+        return ""
+    return ("≥ " if figure.at_least else "≤ ") + " / ".join(dict.fromkeys(asked))
+
+
+def _met(figure: Figure) -> Text:
+    if figure.met is None:
+        return Text("")
+    return Text("yes", style="green") if figure.met else Text("no", style="bold red")
+
+
+def _outcomes(report: Report) -> Table:
+    table = Table(
+        title="What every contender took",
+        box=box.SIMPLE,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("problem", no_wrap=True)
+    table.add_column("contender", overflow="fold")
+    for name in ("pairs", "tiles", "forward", "both", "rounds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for place, outcome in enumerate(report.outcomes):
+        following = report.outcomes[place + 1 : place + 2]
+        table.add_row(
+            outcome.problem,
+            Text(outcome.name),
+            f"{outcome.pairs / 1e6:.2f} M" if outcome.pairs else "",
+            f"{outcome.tiles:,}" if outcome.tiles else "",
+            *_taken(outcome),
+            end_section=bool(following) and following[0].problem != outcome.problem,
+        )
+    return table
+
+
+def _taken(outcome: Outcome) -> tuple[Text, str, str]:
+    if outcome.missing:
+        return Text(outcome.missing), "", ""
+    if outcome.peak is not None:
+        return Text(""), f"{outcome.peak / 2**20:.0f} MiB", ""
+    rounds = str(outcome.forward.rounds) if outcome.forward else ""
+    return Text(_seconds(outcome.forward)), _seconds(outcome.both), rounds
+
+
+def _seconds(sample: Sample | None) -> str:
+    if sample is None:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if sample.median >= 10 * size or unit == "ms":
+            return f"{sample.median / size:.4g} {unit}"
+    return ""

@@ -38,7 +38,7 @@ class Model(nn.Module):
         h = self.embed(x)
         q, k, v = self.qkv(h).unflatten(2, (3, HEADS, SIZE)).permute(2, 0, 3, 1, 4)  # (B, H, N, D)
         share = ((torch.tanh(self.w_p(q)) @ self.u_d).squeeze(-1) / 8).exp()  # /8: learn it slowly
-        share = share * share.mean().detach() / share.mean()  # ×1, but whoever gains takes from all
+        share = share * (share.mean().detach() / share.mean())  # ×1, but a gain takes from others
         variance = variance_of((self.c * share).clamp(max=LENGTH), THRESHOLD)
         reach = reach_of(variance, THRESHOLD).float()  # (B, H, N)
         if self.training:  # c follows the texts so far: to meet the mean in each would look ahead
@@ -55,7 +55,7 @@ def recall(rows: int) -> tuple[Tensor, Tensor]:
     places = torch.rand(rows, LENGTH).argsort(1)[:, :16].view(rows, 8, 2).sort(2).values
     x = torch.randint(16, (rows, LENGTH)).scatter(1, places[..., 0], 16 + 10 * key + digit)
     x = x.scatter(1, places[..., 1], 96 + key)
-    y = x.roll(1, 1).where(torch.rand(x.shape) < 1 / 16, -100)  # asked of as many as there are `A?`
+    y = nn.functional.pad(x, (1, -1), value=-100).where(torch.rand(x.shape) < 1 / 16, -100)
     return x, y.scatter(1, places[..., 1], 104 + digit)
 
 

@@ -71,8 +71,8 @@ def choose(problem: Problem, backend: str) -> tuple[str, ModuleType]:
 def _say_once_when_not_compiled() -> None:
     if not cpu.available():
         warnings.warn(
-            "longspan was installed without its compiled part (no C++ compiler was found then): "
-            "everything works, on the torch backend",
+            "longspan runs without its compiled part (a plain checkout, or no C++ compiler at "
+            "installation): everything works, on the torch backend",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -31,7 +31,7 @@ def unsupported_reasons(problem: Problem) -> list[str]:
     """Why this backend cannot compute the problem."""
     reasons = []
     if not available():
-        reasons.append("it was not built (no C++ compiler was found at installation)")
+        reasons.append("it was not built (a plain checkout, or no C++ compiler at installation)")
     if problem.q.device.type != "cpu":
         reasons.append(f"it needs tensors on the CPU, got {problem.q.device}")
     if problem.q.dtype == torch.float64:

@@ -23,6 +23,7 @@ constexpr int64_t kRows = 4;
 #include "workspace.h"
 #include "attention.h"
 #include "backward.h"
+#include "rows.h"
 
 }  // namespace
 

@@ -24,6 +24,7 @@ constexpr int64_t kRows = 8;
 #include "workspace.h"
 #include "attention.h"
 #include "backward.h"
+#include "rows.h"
 
 }  // namespace
 

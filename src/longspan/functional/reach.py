@@ -7,10 +7,9 @@ from torch import Tensor
 
 from ..layout import Cut
 from ..weights import Bell, Ramp, Weight, reach_of
+from ..weights.conversions import FARTHEST
 
 __all__ = ["cut_of", "integer_reach"]
-
-FARTHEST = 2**30
 
 
 def integer_reach(weight: Weight, device: torch.device) -> Tensor | None:

@@ -22,6 +22,8 @@ constexpr int64_t kRows = 8;
 #include "normalizers.h"
 #include "philox.h"
 #include "workspace.h"
+#include "block.h"
+#include "weights.h"
 #include "attention.h"
 #include "backward.h"
 #include "rows.h"

@@ -1,11 +1,5 @@
 // Dropout's random words: Philox 4x32-10, as in longspan/kernels/philox.py.
 
-struct Philox {
-    uint64_t seed;
-    uint32_t threshold;
-    float scale;
-};
-
 LONGSPAN_INLINE void philox_words(uint64_t seed, uint32_t j, uint32_t i, uint32_t h, uint32_t b,
                                   uint32_t words[4]) {
     uint32_t c0 = j, c1 = i, c2 = h, c3 = b;

@@ -2,21 +2,40 @@
 
 // --- scores of a block ---
 
-// Of one or two rows the products are not worth packing keys for.
+// Of one or two rows, or keys, the products are not worth packing keys for.
 LONGSPAN_INLINE bool takes_few(const Block& block, const Segment& segment, const Vectors& x) {
-    return block.rows <= 2 && in_place(*segment.panels, x) && relative_term(*block.problem) == nullptr;
+    if (segment.thin > 0) return true;
+    return block.rows <= 2 && in_place(*segment.panels, x) && block.problem->relative() == nullptr;
 }
 
-static void meet_few(const Block& block, int64_t s, const RowsInPlace& queries, const Vectors& x,
+// What a segment's products need packed.
+LONGSPAN_INLINE int needs(const Block& block, const Segment& segment, bool values) {
+    const Vectors& x = values ? block.problem->v : block.problem->k;
+    if (!takes_few(block, segment, x)) return values ? kValues : kKeys;
+    return in_place(*segment.panels, x) ? 0 : values ? kValueRows : kKeyRows;
+}
+
+// Rows of keys or values, where they lie or packed.
+LONGSPAN_INLINE RowsInPlace rows_of(const Problem& problem, const Segment& segment, bool values) {
+    const Panels& panels = *segment.panels;
+    const Vectors& x = values ? problem.v : problem.k;
+    if (in_place(panels, x)) return {x.at(panels.b, panels.h, segment.slot), x.row};
+    const Buffer& packed = values ? panels.value_rows : panels.key_rows;
+    const int64_t width = padded(x.size);
+    return {static_cast<const float*>(packed.data) + segment.slot * width, width};
+}
+
+static void meet_few(const Block& block, int64_t s, const RowsInPlace& queries, bool values,
                      float* scores) {
     const Segment& segment = block.segments[s];
+    const int64_t size = (values ? block.problem->v : block.problem->k).size;
+    const RowsInPlace keys = rows_of(*block.problem, segment, values);
     for (int64_t r = 0; r < block.rows; r++) {
         const float* query = queries.data + r * queries.row;
         for (int64_t c = block.span(r, s).low; c < block.span(r, s).high; c++) {
-            const float* key =
-                x.at(segment.panels->b, segment.panels->h, segment.slot + c - segment.column);
+            const float* key = keys.data + (c - segment.column) * keys.row;
             vf sums{};
-            for (int64_t d = 0; d < x.size; d += kWidth) sums += load(query + d) * load(key + d);
+            for (int64_t d = 0; d < size; d += kWidth) sums += load(query + d) * load(key + d);
             scores[r * block.stride + c] = sum(sums);
         }
     }
@@ -29,7 +48,7 @@ static void meet(const Block& block, const RowsInPlace& queries, int64_t size, b
         const Segment& segment = block.segments[s];
         const Vectors& x = values ? block.problem->v : block.problem->k;
         if (takes_few(block, segment, x)) {
-            meet_few(block, s, queries, x, scores);
+            meet_few(block, s, queries, values, scores);
             continue;
         }
         Buffer& packed = values ? segment.panels->values : segment.panels->keys;
@@ -115,7 +134,7 @@ LONGSPAN_INLINE void clear_outside(const Block& block, int64_t r, float* x, bool
         const Segment& segment = block.segments[s];
         const Span& span = block.span(r, s);
         Span around = block.group(r / kGroup, s);
-        if (whole) {
+        if (whole || segment.thin > 0) {
             around.low = static_cast<int32_t>(segment.column);
             around.high = static_cast<int32_t>(segment.column + segment.width);
         }
@@ -140,21 +159,34 @@ static RowsInPlace block_rows(const Block& block, const Vectors& x, Buffer& buff
     return {to, width};
 }
 
-LONGSPAN_INLINE RowsInPlace rows_of(const Problem& problem, const Segment& segment, bool values) {
-    const Panels& panels = *segment.panels;
-    const Vectors& x = values ? problem.v : problem.k;
-    if (in_place(panels, x)) return {x.at(panels.b, panels.h, segment.slot), x.row};
-    const Buffer& packed = values ? panels.value_rows : panels.key_rows;
-    const int64_t width = padded(x.size);
-    return {static_cast<const float*>(packed.data) + segment.slot * width, width};
+// sums (rows x size) of what the thin segments have: the others add to them.
+static void begin_sums(const Block& block, const float* weights, bool values, float* sums) {
+    const int64_t width = padded((values ? block.problem->v : block.problem->k).size);
+    std::memset(sums, 0, kBlock * width * sizeof(float));
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Segment& segment = block.segments[s];
+        const RowsInPlace from = rows_of(*block.problem, segment, values);
+        for (int64_t i = 0; i < segment.thin; i++)
+            for (int64_t d = 0; d < width; d += kWidth) {
+                const vf own = load(from.data + i * from.row + d);
+                for (int64_t r = 0; r < block.rows; r++) {
+                    float* to = sums + r * width + d;
+                    store(to, load(to) + weights[r * block.stride + segment.column + i] * own);
+                }
+            }
+    }
 }
 
-// sums (rows x size) += weights (rows x columns) times keys or values.
+// sums (rows x size) = weights (rows x columns) times keys or values.
 static void collect(const Block& block, const float* weights, bool values, float* sums,
                     const uint8_t* seen) {
     const Problem& problem = *block.problem;
     const Vectors& x = values ? problem.v : problem.k;
     const int64_t width = padded(x.size);
+    if (seen == nullptr)
+        begin_sums(block, weights, values, sums);
+    else
+        std::memset(sums, 0, kBlock * width * sizeof(float));
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Segment& segment = block.segments[s];
         const RowsInPlace from = rows_of(problem, segment, values);
@@ -167,6 +199,7 @@ static void collect(const Block& block, const float* weights, bool values, float
                                                    from.data[(c - segment.column) * from.row + d];
             continue;
         }
+        if (segment.thin > 0) continue;
         // In steps whose keys or values stay in the nearest cache for all groups.
         constexpr int64_t kStep = 64;
         for (int64_t j = segment.column; j < segment.column + segment.width; j += kStep) {
@@ -199,6 +232,11 @@ static void spread(const Block& block, const float* weights, const RowsInPlace& 
                         for (int64_t d = 0; d < size; d++)
                             sums[c * width + d] +=
                                 weights[r * block.stride + c] * rows.data[r * rows.row + d];
+            continue;
+        }
+        if (segment.thin > 0) {
+            product<true>(segment.thin, width, block.rows, weights + segment.column, 1, block.stride,
+                          rows.data, rows.row, sums + segment.column * width, width);
             continue;
         }
         for (int64_t c = segment.column; c < segment.column + segment.width; c += kGroup) {
@@ -316,9 +354,9 @@ static void forward_block(const Problem& problem, Workspace& w, int64_t walk, in
     }
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Segment& segment = block.segments[s];
-        const int keys = takes_few(block, segment, problem.k) ? 0 : kKeys;
         const int rows = in_place(*segment.panels, problem.v) ? 0 : kValueRows;
-        pack(*segment.panels, problem, segment.slot, segment.slot + segment.width, keys | rows);
+        pack(*segment.panels, problem, segment.slot, segment.end(),
+             needs(block, segment, false) | rows);
     }
     float* scores = w.scores.room<float>(kBlock * block.stride + kWidth);
     float* outputs = w.outputs.room<float>(kBlock * width);
@@ -358,22 +396,26 @@ static void forward_block(const Problem& problem, Workspace& w, int64_t walk, in
             total = shares<Shape::softmax>(block, r, x, top, 0, 0);
             limit = std::log(total);
         } else {
-            float* chosen = w.chosen.room<float>(block.columns + 2 * kWidth);
-            int64_t count = 0;
-            const float floor = top - 1 / normalizer.epsilon;
+            Candidates row = {w.chosen.room<float>(block.columns + 2 * kWidth), 0,
+                              -1.000001f / normalizer.epsilon, NAN};
             for (int64_t s = 0; s < block.segment_count; s++) {
                 const Span& span = block.span(r, s);
-                count = candidates(x, span.low, span.high, top, floor, chosen, count);
+                row.count = candidates(x, down(span.low, kWidth), span.high, top, row.bound,
+                                       row.values, row.count);
             }
-            limit = top == top ? threshold(normalizer, chosen, count, guess) : NAN;
-            guess = limit == limit ? limit : 0;
-            const float whole = top + limit, rest = limit - (whole - top);
-            if (normalizer.shape == Shape::entmax15)
-                total = shares<Shape::entmax15>(block, r, x, whole, rest, 0.5f);
-            else if (normalizer.shape == Shape::sparsemax)
-                total = shares<Shape::sparsemax>(block, r, x, whole, rest, 1.f);
-            else
-                total = shares<Shape::general>(block, r, x, whole, rest, normalizer.epsilon);
+            if (top == top) {
+                find_limit(normalizer, row, guess);
+                guess = row.limit;
+            }
+            limit = row.limit;
+            total = shares_of(normalizer, row);
+            int64_t count = 0;
+            for (int64_t s = 0; s < block.segment_count; s++) {
+                const Span& span = block.span(r, s);
+                if (span.high <= span.low) continue;
+                count = scatter(x, down(span.low, kWidth), up(span.high, kWidth), top, row.bound,
+                                row.values, count, x);
+            }
             if (total != total) limit = NAN;
         }
         limits[r] = top == -INFINITY ? -INFINITY : static_cast<double>(top) + limit;
@@ -392,7 +434,6 @@ static void forward_block(const Problem& problem, Workspace& w, int64_t walk, in
         }
         clear_outside(block, r, x, false);
     }
-    std::memset(outputs, 0, kBlock * width * sizeof(float));
     collect(block, scores, true, outputs, seen);
     for (int64_t r = 0; r < block.rows; r++) {
         const int64_t row = block.row_of(r);

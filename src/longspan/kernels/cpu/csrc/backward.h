@@ -123,7 +123,8 @@ static double row_gradient(const Block& block, int64_t r, float* x, float* ds, c
             store(x + c, real ? value.p : vf{});
             store(ds + c, g);
             if (kShape == Shape::general) store(scratch + c, slope);
-            if (wants_alpha) store(scratch + block.columns + c, real ? y : vf{});
+            if (wants_alpha)
+                store(scratch + block.columns + c, log_share(y, real ? value.p : vf{}, epsilon));
         }
     }
     const float total = sum(slopes);
@@ -137,7 +138,8 @@ static double row_gradient(const Block& block, int64_t r, float* x, float* ds, c
             if (kShape == Shape::entmax15) slope = root(p);
             if (kShape == Shape::sparsemax) slope = p > 0.f ? all(1.f) : p;
             if (kShape == Shape::general) slope = load(scratch + c);
-            if (wants_alpha) alphas += alpha_slope(load(scratch + block.columns + c), p, epsilon) * away;
+            if (wants_alpha)
+                alphas += alpha_slope(p, slope, load(scratch + block.columns + c), epsilon) * away;
             store(ds + c, slope == 0.f ? slope : slope * away);
         }
     }
@@ -202,10 +204,8 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Segment& segment = block.segments[s];
         const int rows = in_place(*segment.panels, problem.k) ? 0 : kKeyRows;
-        const int keys = takes_few(block, segment, problem.k) ? 0 : kKeys;
-        const int values = takes_few(block, segment, problem.v) ? 0 : kValues;
-        pack(*segment.panels, problem, segment.slot, segment.slot + segment.width,
-             keys | values | rows);
+        pack(*segment.panels, problem, segment.slot, segment.end(),
+             needs(block, segment, false) | needs(block, segment, true) | rows);
     }
     float* scores = w.scores.room<float>(kBlock * block.stride + kWidth);
     float* gradients = w.gradients.room<float>(kBlock * block.stride + kWidth);
@@ -358,7 +358,6 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
         clear_outside(block, r, x, true);
         clear_outside(block, r, ds, true);
     }
-    std::memset(dq, 0, kBlock * q_width * sizeof(float));
     collect(block, gradients, false, dq, seen);
     relate_backward(block, queries, dq);
     for (int64_t r = 0; r < block.rows; r++) {

@@ -34,9 +34,9 @@ struct Block {
 };
 
 static void add_segment(Block& block, const Part* part, int64_t slot, int64_t width,
-                        const int64_t* words) {
+                        const int64_t* words, int64_t thin = 0) {
     Panels* panels = panels_of(*block.w, part->keys);
-    block.segments[block.segment_count++] = {part, panels, slot, width, block.columns, words};
+    block.segments[block.segment_count++] = {part, panels, slot, width, block.columns, words, thin};
     block.columns += width;
 }
 
@@ -65,6 +65,10 @@ static void find_segments(Block& block) {
         }
         if (high <= low) continue;
         if (part.tiles == nullptr) {
+            if (high - low <= kThin && block.problem->relative() == nullptr) {
+                add_segment(block, &part, low, kWidth, nullptr, high - low);
+                continue;
+            }
             low = down(low, kPanel);
             add_segment(block, &part, low, up(high, kPanel) - low, nullptr);
             continue;

@@ -226,6 +226,21 @@ void forward(const nb::dict& d, int64_t threads, const std::string& instructions
     const Problem& problem = request.problem;
     const Kernels& kernels = kernels_named(instructions);
     const nb::gil_scoped_release released;
+    // Where there are heads enough, a thread takes one through all walks: the keys that a global
+    // token's row reads once more are still near.
+    if (problem.batches * problem.key_heads >= 4 * threads) {
+        const int64_t each = problem.heads / problem.key_heads;
+        share(workspaces(), kernels, threads, problem.batches * problem.key_heads,
+              [&](int64_t task, void* w) {
+                  const int64_t b = task / problem.key_heads, first = task % problem.key_heads * each;
+                  for (int64_t walk = 0; walk < problem.walk_count; walk++)
+                      for (int64_t h = first; h < first + each; h++)
+                          if (problem.walks[walk].place[h] >= 0)
+                              kernels.forward(
+                                  problem, {walk, b, h, 0, problem.walks[walk].queries.length}, w);
+              });
+        return;
+    }
     for (int64_t walk = 0; walk < problem.walk_count; walk++) {
         const Walk& own = problem.walks[walk];
         const int64_t rows = own.queries.length, step = rows_at_once(problem, rows, threads);

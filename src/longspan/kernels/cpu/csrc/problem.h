@@ -135,6 +135,13 @@ struct Problem {
     // Of the backward only.
     Vectors grad, dq, dk, dv;
     double* alpha_gradient;
+
+    // The term of relative positions, null where there is none.
+    LONGSPAN_HERE const Term* relative() const {
+        for (int64_t t = 0; t < term_count; t++)
+            if (terms[t].kind == Kind::relative) return &terms[t];
+        return nullptr;
+    }
 };
 
 // Rows [first, last) of one walk, for one sample and head.

@@ -79,7 +79,7 @@ static RowsInPlace shifted_queries(const Block& block, const Term& term, const R
 
 static void relate(Block& block, const RowsInPlace& queries) {
     const Problem& problem = *block.problem;
-    const Term* found = relative_term(problem);
+    const Term* found = problem.relative();
     if (found == nullptr) return;
     const Term& term = *found;
     Workspace& w = *block.w;
@@ -142,7 +142,7 @@ static void relate(Block& block, const RowsInPlace& queries) {
 static void relate_backward(const Block& block, const RowsInPlace& queries, float* dq) {
     if (block.related == nullptr) return;
     const Problem& problem = *block.problem;
-    const Term& term = *relative_term(problem);
+    const Term& term = *problem.relative();
     Workspace& w = *block.w;
     const int64_t size = problem.q.size, width = padded(size);
     const RowsInPlace shifted = shifted_queries(block, term, queries);
@@ -215,7 +215,7 @@ static void relate_backward(const Block& block, const RowsInPlace& queries, floa
 
 // Adds a head's sums to the gradient of the table; another head starts anew.
 static void write_encodings(const Problem& problem, Workspace& w) {
-    const Term* term = relative_term(problem);
+    const Term* term = problem.relative();
     if (term == nullptr || w.encodings_head < 0) return;
     if (term->table_gradient != nullptr) {
         const int64_t size = problem.q.size, width = padded(size);

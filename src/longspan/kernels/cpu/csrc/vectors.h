@@ -24,6 +24,17 @@ LONGSPAN_INLINE int64_t up(int64_t x, int64_t step) { return (x + step - 1) / st
 LONGSPAN_INLINE vf load(const float* p) { return *reinterpret_cast<const vf_loose*>(p); }
 LONGSPAN_INLINE void store(float* p, vf x) { *reinterpret_cast<vf_loose*>(p) = x; }
 LONGSPAN_INLINE vi load(const int32_t* p) { return *reinterpret_cast<const vi_loose*>(p); }
+// Of a row's end, where fewer than a vector's numbers may be left.
+LONGSPAN_INLINE vf load_some(const float* p, int64_t left, float other) {
+    if (left >= kWidth) return load(p);
+    vf x;
+    for (int i = 0; i < kWidth; i++) x[i] = i < left ? p[i] : other;
+    return x;
+}
+LONGSPAN_INLINE void store_some(float* p, int64_t left, vf x) {
+    if (left >= kWidth) return store(p, x);
+    for (int i = 0; i < left; i++) p[i] = x[i];
+}
 LONGSPAN_INLINE vf all(float x) { return x - vf{}; }
 LONGSPAN_INLINE vi all(int32_t x) { return x - vi{}; }
 LONGSPAN_INLINE vf most(vf a, vf b) { return a < b ? b : a; }

@@ -1,11 +1,5 @@
 // Weights on one row of a block: what they do to its scores, and what multiplies its probabilities.
 
-LONGSPAN_INLINE const Term* relative_term(const Problem& problem) {
-    for (int64_t t = 0; t < problem.term_count; t++)
-        if (problem.terms[t].kind == Kind::relative) return &problem.terms[t];
-    return nullptr;
-}
-
 LONGSPAN_INLINE bool acts(const Segment& segment, const Term& term) {
     return (segment.part->active >> term.number) & 1;
 }

@@ -36,13 +36,20 @@ struct Panels {
 
 enum Packed : uint8_t { kKeys = 1, kValues = 2, kKeyRows = 4, kValueRows = 8 };
 
-// A run of slots that a block of queries meets; its scores stand from `column` on.
+// A run of slots that a block of queries meets; its scores stand from `column` on. A thin one has so
+// few keys (a global token or two) that its products are made key by key; `thin` counts them, or is 0.
 struct Segment {
     const Part* part;
     Panels* panels;
     int64_t slot, width, column;
     const int64_t* words;
+    int64_t thin;
+
+    // Behind the last slot with a key.
+    LONGSPAN_HERE int64_t end() const { return slot + (thin > 0 ? thin : width); }
 };
+
+constexpr int64_t kThin = 2;
 
 constexpr int kMostPanels = 8;
 

@@ -313,6 +313,20 @@ static bool is_plain(const Block& block) {
     return true;
 }
 
+constexpr double kLog2E = 1.4426950408889634;
+
+// A number in two floats, the second what the first rounds away.
+struct Halves {
+    float high, low;
+};
+LONGSPAN_INLINE Halves halves(double x) {
+    const float high = static_cast<float>(x);
+    return {high, static_cast<float>(x - high)};
+}
+
+// -inf, where no pair is, as a number that products with both halves of another can bear.
+LONGSPAN_INLINE vf finite(vf x) { return most(x, all(-3e38f)); }
+
 // Softmax of a plain row whose scores are still raw: its shares in place, their sum, and the largest
 // score. The scale is taken in on the way to the exponential.
 static float plain_shares(const Block& block, int64_t r, float* x, float& top) {
@@ -331,10 +345,13 @@ static float plain_shares(const Block& block, int64_t r, float* x, float& top) {
     }
     top = top_or_nan(block, r, x, largest(tops)) * scale;
     if (top == -INFINITY) return 0;
+    const Halves turns = halves(scale * kLog2E);
+    const float shift = static_cast<float>(top * kLog2E);
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Span& span = block.span(r, s);
         for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
-            const vf p = exp(load(x + c) * scale - top);
+            const vf raw = finite(load(x + c));
+            const vf p = exp2(raw * turns.high + (raw * turns.low - shift));
             totals += p;
             store(x + c, p);
         }

@@ -152,11 +152,20 @@ static void plain_row_gradient(const Block& block, int64_t r, float* x, float* d
                                float epsilon, const float* given_mean) {
     const float scale = block.problem->scale;
     const float whole = static_cast<float>(limit), rest = static_cast<float>(limit - whole);
+    const Halves turns = halves(scale * kLog2E), shift = halves(limit * kLog2E);
     vf weighted{}, slopes{};
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Span& span = block.span(r, s);
         for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
-            Value value = value_of<kShape>(load(x + c) * scale - whole - rest, epsilon);
+            vf raw = load(x + c);
+            Value value;
+            if constexpr (kShape == Shape::softmax) {
+                raw = finite(raw);
+                value.p = exp2((raw * turns.high - shift.high) + (raw * turns.low - shift.low));
+                value.slope = value.p;
+            } else {
+                value = value_of<kShape>(raw * scale - whole - rest, epsilon);
+            }
             vf g = load(ds + c);
             if (c < span.low || c + kWidth > span.high) {
                 const vi real = inside(c, span.low, span.high);

@@ -110,9 +110,12 @@ static void entmax_backward(const float* p, const float* g, float* dx, double* d
             // Of the softmax kind and of 1.5 and 2 only alpha's gradient asks for logarithms.
             const bool wants_log = dalpha != nullptr || normalizer.shape == Shape::general;
             const vf log_p = wants_log ? log(own) : vf{};
-            vf slope = slope_of(normalizer, own, log_p);
-            if (j + kWidth > count) slope = inside(j, 0, count) ? slope : vf{};
-            weighted += slope * load(given + j);
+            vf slope = slope_of(normalizer, own, log_p), part = slope * load(given + j);
+            if (j + kWidth > count) {
+                slope = inside(j, 0, count) ? slope : vf{};
+                part = inside(j, 0, count) ? part : vf{};
+            }
+            weighted += part;
             total += slope;
             store(slopes + j, slope);
             store(logs + j, log_p);

@@ -37,8 +37,14 @@ LONGSPAN_INLINE void store_some(float* p, int64_t left, vf x) {
 }
 LONGSPAN_INLINE vf all(float x) { return x - vf{}; }
 LONGSPAN_INLINE vi all(int32_t x) { return x - vi{}; }
+// Where either is NaN, a: what one instruction of x86 says of its operands turned round.
+#if LONGSPAN_WIDTH == 16
+LONGSPAN_INLINE vf most(vf a, vf b) { return _mm512_max_ps(b, a); }
+LONGSPAN_INLINE vf least(vf a, vf b) { return _mm512_min_ps(b, a); }
+#else
 LONGSPAN_INLINE vf most(vf a, vf b) { return a < b ? b : a; }
 LONGSPAN_INLINE vf least(vf a, vf b) { return b < a ? b : a; }
+#endif
 
 LONGSPAN_INLINE vi iota() {
     vi x;
@@ -97,6 +103,32 @@ LONGSPAN_INLINE vf exp(vf x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + (r + 1.f);
+#if LONGSPAN_WIDTH == 16
+    return _mm512_scalef_ps(p, n);
+#else
+    const vi power = (__builtin_convertvector(n, vi) + 127) << 23;
+    p = p * reinterpret_cast<vf>(power);
+    return x < lowest ? vf{} : p;
+#endif
+}
+
+// 2^x, within two ulp, for x <= 127; 0 where float32 ends, and NaN stays. Cheaper than e^x, where
+// the caller can take log2(e) into what x is made of.
+LONGSPAN_INLINE vf exp2(vf x) {
+#if LONGSPAN_WIDTH == 16
+    const vf bounded = most(x, all(-160.f)), n = _mm512_roundscale_ps(bounded, 0);
+#else
+    const vf lowest = all(-126.f), bounded = most(x, lowest);
+    const vf shift = all(12582912.f), n = (bounded + shift) - shift;
+#endif
+    const vf r = bounded - n;
+    vf p = all(1.5353361960e-4f);
+    p = p * r + 1.3398875017e-3f;
+    p = p * r + 9.6184369177e-3f;
+    p = p * r + 5.5503323674e-2f;
+    p = p * r + 2.4022647738e-1f;
+    p = p * r + 6.9314718246e-1f;
+    p = p * r + 1.f;
 #if LONGSPAN_WIDTH == 16
     return _mm512_scalef_ps(p, n);
 #else

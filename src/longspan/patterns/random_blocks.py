@@ -99,12 +99,14 @@ class Random(Pattern):
             return torch.zeros((1, 1, *shape), dtype=torch.bool, device=i.device)
         width = max(1, *(len(row) for row in rows))
         padded = [[*row, *[-1] * (width - len(row))] for row in rows]
-        table = torch.tensor(padded, device=i.device)
-        query_block = i.div(self.block, rounding_mode="floor")
-        drawn = table[query_block.clamp(0, len(rows) - 1)]
-        key_block = j.div(self.block, rounding_mode="floor")
-        inside = (drawn == key_block[..., None]).any(-1) & (i >= 0)
-        return inside[None, None]
+        # Small numbers, one column at a time: this is asked about every pair of a tile.
+        columns = torch.tensor(padded, dtype=torch.int32, device=i.device).T.contiguous()
+        query_block = i.div(self.block, rounding_mode="floor").clamp(0, len(rows) - 1)
+        key_block = j.div(self.block, rounding_mode="floor").to(torch.int32)
+        inside = columns[0][query_block] == key_block
+        for column in columns[1:]:
+            inside = inside | (column[query_block] == key_block)
+        return (inside & (i >= 0))[None, None]
 
     def __repr__(self) -> str:
         shown = [f"blocks={self.blocks}, block={self.block}"]

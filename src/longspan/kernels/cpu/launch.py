@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..problem import ALPHA, Problem, RelativeTerm
-from ..products import all_finite
 from .native import available, native
 from .request import Request, fills_keys, fills_rows
 
@@ -57,7 +56,7 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     make = torch.empty if fills_rows(problem.layout) else torch.zeros
     out = make(shape, dtype=torch.float32)
     limits = torch.full(shape[:3], -math.inf, dtype=torch.float64)
-    request = Request(problem, finite=all_finite(v))
+    request = Request(problem)
     request.fields |= {"out": request.vectors(out), "limits": request.numbers(limits)}
     native().forward(request.fields, _threads(problem), INSTRUCTIONS)
     return out.to(q.dtype), limits
@@ -70,8 +69,7 @@ def backward(
     `kernels.torch.backward`.
     """
     q, k, v, layout = problem.q, problem.k, problem.v, problem.layout
-    finite = all_finite(q, k, v, grad)
-    request = Request(problem, finite=finite, wanted=wanted)
+    request = Request(problem, wanted=wanted)
     dq = _gradient_of(q, fills_rows(layout))
     dk, dv = (_gradient_of(x, fills_keys(layout)) for x in (k, v))
     request.fields |= {

@@ -41,7 +41,7 @@ class Request:
         sums: gradients of learned tensors, which the module adds to.
     """
 
-    def __init__(self, problem: Problem, *, finite: bool, wanted: Wanted = frozenset()) -> None:
+    def __init__(self, problem: Problem, *, wanted: Wanted = frozenset()) -> None:
         self.problem, self.wanted = problem, wanted
         self.kept: list[Tensor] = []
         self.sums: dict[tuple[int, str], Tensor] = {}
@@ -61,7 +61,6 @@ class Request:
             "scale": problem.scale,
             "dropout": problem.dropout,
             "seed": 0 if problem.seed is None else int(problem.seed),
-            "finite": finite,
             "fills_rows": fills_rows(layout),
             "fills_keys": fills_keys(layout),
             "alpha_gradient": None,

@@ -60,6 +60,7 @@ static void meet(const Block& block, const RowsInPlace& queries, int64_t size, b
                 const int64_t low = most(down(group.low, kWidth), segment.column + j);
                 const int64_t high = least(up(group.high, kWidth), segment.column + j + kPanel);
                 if (high <= low) continue;
+                block.ahead->step();
                 product<false>(least(kGroup, block.rows - g * kGroup), high - low, size,
                                queries.data + g * kGroup * queries.row, queries.row, 1,
                                panels + j * size + (low - segment.column - j), kPanel,
@@ -208,6 +209,7 @@ static void collect(const Block& block, const float* weights, bool values, float
                 const int64_t low = most<int64_t>(group.low, j);
                 const int64_t high = least<int64_t>(group.high, j + kStep);
                 if (high <= low) continue;
+                block.ahead->step();
                 product<true>(least(kGroup, block.rows - g * kGroup), width, high - low,
                               weights + g * kGroup * block.stride + low, block.stride, 1,
                               from.data + (low - segment.column) * from.row, from.row,
@@ -248,6 +250,7 @@ static void spread(const Block& block, const float* weights, const RowsInPlace& 
                 last = least(g * kGroup + kGroup, block.rows);
             }
             if (last <= first) continue;
+            block.ahead->step();
             product<true>(kGroup, width, last - first, weights + first * block.stride + c, 1,
                           block.stride, rows.data + first * rows.row, rows.row, sums + c * width, width);
         }
@@ -269,6 +272,26 @@ static Block open_block(const Problem& problem, Workspace& w, int64_t walk, int6
     block.rows = least(kBlock, last - first);
     find_segments(block);
     return block;
+}
+
+// What the block after this one reads for the first time, where rows and keys come in their order, and
+// what this one writes at its end.
+static void look_ahead(Block& block, Ahead& ahead, const Vectors& out, const Vectors* also) {
+    const Problem& problem = *block.problem;
+    block.ahead = &ahead;
+    if (block.walk->queries.index != nullptr) return;
+    const int64_t next = block.first + block.rows, length = block.walk->queries.length;
+    ahead.add(out, block.b, block.h, block.first, block.rows);
+    for (int64_t s = 0; s < block.segment_count && ahead.count == 1; s++) {
+        const Segment& segment = block.segments[s];
+        const Panels& panels = *segment.panels;
+        if (panels.order.index != nullptr || segment.part->tiles != nullptr) continue;
+        const int64_t rows = least(panels.order.length - segment.end(), kPanel);
+        ahead.add(problem.k, panels.b, panels.h, segment.end(), rows);
+        ahead.add(problem.v, panels.b, panels.h, segment.end(), rows);
+    }
+    ahead.add(problem.q, block.b, block.h, next, least(length - next, kBlock));
+    if (also != nullptr) ahead.add(*also, block.b, block.h, next, least(length - next, kBlock));
 }
 
 LONGSPAN_INLINE float alpha_of(const Problem& problem, int64_t h) {
@@ -295,10 +318,26 @@ static float shares(const Block& block, int64_t r, float* x, float whole, float 
     return sum(totals);
 }
 
+// Does a block meet a panel with a NaN or an infinity, which 0 times must not come near?
+static bool has_broken(const Block& block) {
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Segment& segment = block.segments[s];
+        for (int64_t panel = segment.slot / kPanel; panel * kPanel < segment.end(); panel++)
+            if (segment.panels->packed[panel] & kBroken) return true;
+    }
+    return false;
+}
+
+static bool has_broken(const Block& block, const RowsInPlace& rows, int64_t size) {
+    vf found{};
+    for (int64_t r = 0; r < block.rows; r++) found += nothing_times(rows.data + r * rows.row, size);
+    return sum(found) != 0;
+}
+
 // Can a block take the short way: no weights, no holes, no dropout, everything finite?
 static bool is_plain(const Block& block) {
     const Problem& problem = *block.problem;
-    if (problem.term_count > 0 || problem.dropout > 0 || !problem.finite || !(problem.scale > 0))
+    if (problem.term_count > 0 || problem.dropout > 0 || !block.finite || !(problem.scale > 0))
         return false;
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Segment& segment = block.segments[s];
@@ -325,7 +364,7 @@ LONGSPAN_INLINE Halves halves(double x) {
 }
 
 // -inf, where no pair is, as a number that products with both halves of another can bear.
-LONGSPAN_INLINE vf finite(vf x) { return most(x, all(-3e38f)); }
+LONGSPAN_INLINE vf floored(vf x) { return most(x, all(-3e38f)); }
 
 // Softmax of a plain row whose scores are still raw: its shares in place, their sum, and the largest
 // score. The scale is taken in on the way to the exponential.
@@ -350,7 +389,7 @@ static float plain_shares(const Block& block, int64_t r, float* x, float& top) {
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Span& span = block.span(r, s);
         for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
-            const vf raw = finite(load(x + c));
+            const vf raw = floored(load(x + c));
             const vf p = exp2(raw * turns.high + (raw * turns.low - shift));
             totals += p;
             store(x + c, p);
@@ -373,12 +412,15 @@ static void forward_block(const Problem& problem, Workspace& w, int64_t walk, in
         const Segment& segment = block.segments[s];
         const int rows = in_place(*segment.panels, problem.v) ? 0 : kValueRows;
         pack(*segment.panels, problem, segment.slot, segment.end(),
-             needs(block, segment, false) | rows);
+             needs(block, segment, false) | rows | kValuesChecked);
     }
+    block.finite = !has_broken(block);
+    Ahead ahead;
+    look_ahead(block, ahead, problem.out, nullptr);
     float* scores = w.scores.room<float>(kBlock * block.stride + kWidth);
     float* outputs = w.outputs.room<float>(kBlock * width);
     uint8_t* seen = nullptr;
-    if (!problem.finite) {
+    if (!block.finite) {
         seen = w.seen.room<uint8_t>(kBlock * block.stride + kWidth);
         std::memset(seen, 0, kBlock * block.stride);
     }

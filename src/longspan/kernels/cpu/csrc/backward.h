@@ -160,7 +160,7 @@ static void plain_row_gradient(const Block& block, int64_t r, float* x, float* d
             vf raw = load(x + c);
             Value value;
             if constexpr (kShape == Shape::softmax) {
-                raw = finite(raw);
+                raw = floored(raw);
                 value.p = exp2((raw * turns.high - shift.high) + (raw * turns.low - shift.low));
                 value.slope = value.p;
             } else {
@@ -214,18 +214,23 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
         const Segment& segment = block.segments[s];
         const int rows = in_place(*segment.panels, problem.k) ? 0 : kKeyRows;
         pack(*segment.panels, problem, segment.slot, segment.end(),
-             needs(block, segment, false) | needs(block, segment, true) | rows);
+             needs(block, segment, false) | needs(block, segment, true) | rows | kKeysChecked |
+                 kValuesChecked);
     }
+    Ahead ahead;
+    look_ahead(block, ahead, problem.dq, &problem.grad);
     float* scores = w.scores.room<float>(kBlock * block.stride + kWidth);
     float* gradients = w.gradients.room<float>(kBlock * block.stride + kWidth);
     float* dq = w.outputs.room<float>(kBlock * q_width);
+    const RowsInPlace queries = block_rows(block, problem.q, w.queries);
+    const RowsInPlace grads = block_rows(block, problem.grad, w.grads);
+    block.finite = !has_broken(block) && !has_broken(block, queries, problem.q.size) &&
+                   !has_broken(block, grads, problem.v.size);
     uint8_t* seen = nullptr;
-    if (!problem.finite) {
+    if (!block.finite) {
         seen = w.seen.room<uint8_t>(kBlock * block.stride + kWidth);
         std::memset(seen, 0, kBlock * block.stride);
     }
-    const RowsInPlace queries = block_rows(block, problem.q, w.queries);
-    const RowsInPlace grads = block_rows(block, problem.grad, w.grads);
     meet(block, queries, problem.q.size, false, scores);
     meet(block, grads, problem.v.size, true, gradients);
     relate(block, queries);
@@ -402,7 +407,6 @@ static void backward(const Problem& problem, const BackwardTask& task, void* wor
     for (int64_t b = task.first; b < task.last; b++)
         for (int64_t key_head = task.low; key_head < task.high; key_head++)
             for (int64_t walk = 0; walk < problem.walk_count; walk++) {
-                w.walk = -1;
                 open_panels(w, problem, walk, b, key_head, true);
                 const Walk& own = problem.walks[walk];
                 for (int64_t h = key_head * each; h < (key_head + 1) * each; h++) {

@@ -20,6 +20,8 @@ struct Block {
     Span* groups;  // of each group of rows, all that any of them has
     const float* related;     // what relative positions add, where they act
     float* related_gradients;  // and its gradient
+    Ahead* ahead;
+    bool finite;  // keys, values and rows that it meets, as far as a pass needs to know
 
     LONGSPAN_HERE const Span& span(int64_t row, int64_t segment) const {
         return spans[segment * kBlock + row];

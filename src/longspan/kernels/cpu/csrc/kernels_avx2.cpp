@@ -6,6 +6,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <new>
+#include <utility>
 #include "problem.h"
 
 #define LONGSPAN_WIDTH 8
@@ -21,6 +22,7 @@ constexpr int64_t kRows = 4;
 #include "normalizers.h"
 #include "philox.h"
 #include "workspace.h"
+#include "ahead.h"
 #include "block.h"
 #include "weights.h"
 #include "attention.h"

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <new>
+#include <utility>
 #include <immintrin.h>
 #include "problem.h"
 
@@ -22,6 +23,7 @@ constexpr int64_t kRows = 8;
 #include "normalizers.h"
 #include "philox.h"
 #include "workspace.h"
+#include "ahead.h"
 #include "block.h"
 #include "weights.h"
 #include "attention.h"

@@ -198,7 +198,6 @@ void read(Request& request, const nb::dict& d) {
     problem.scale = nb::cast<float>(d["scale"]);
     problem.dropout = nb::cast<double>(d["dropout"]);
     problem.seed = nb::cast<uint64_t>(d["seed"]);
-    problem.finite = nb::cast<bool>(d["finite"]);
     problem.fills_rows = nb::cast<bool>(d["fills_rows"]);
     problem.fills_keys = nb::cast<bool>(d["fills_keys"]);
     if (d.contains("grad")) {

@@ -128,7 +128,6 @@ struct Problem {
     float scale;
     double dropout;
     uint64_t seed;
-    bool finite;
     // Do the first walk's rows, and its first order of keys, cover everything? Then they write where
     // others add, and nobody has to clear the results before.
     bool fills_rows, fills_keys;

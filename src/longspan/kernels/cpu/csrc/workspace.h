@@ -34,7 +34,16 @@ struct Panels {
     uint8_t* packed;
 };
 
-enum Packed : uint8_t { kKeys = 1, kValues = 2, kKeyRows = 4, kValueRows = 8 };
+// What is done for a panel; the checks say that there is no NaN or infinity, or that there is.
+enum Packed : uint8_t {
+    kKeys = 1,
+    kValues = 2,
+    kKeyRows = 4,
+    kValueRows = 8,
+    kKeysChecked = 16,
+    kValuesChecked = 32,
+    kBroken = 64,
+};
 
 // A run of slots that a block of queries meets; its scores stand from `column` on. A thin one has so
 // few keys (a global token or two) that its products are made key by key; `thin` counts them, or is 0.
@@ -65,19 +74,30 @@ struct Workspace {
 
 LONGSPAN_INLINE int64_t padded(int64_t size) { return up(size, kWidth); }
 
+LONGSPAN_INLINE bool same_order(const Order& a, const Order& b) {
+    return a.index == b.index && a.length == b.length;
+}
+
 static void open_panels(Workspace& w, const Problem& problem, int64_t walk, int64_t b, int64_t h,
                         bool backward) {
     if (w.walk == walk && w.b == b && w.key_head == h) return;
+    const Walk& own = problem.walks[walk];
+    // What another walk packed of the same keys stays.
+    int kept = 0;
+    for (int i = 0; w.walk >= 0 && w.b == b && w.key_head == h && i < w.panel_count; i++)
+        for (int64_t p = 0; p < own.part_count; p++)
+            if (same_order(w.panels[i].order, own.parts[p].keys)) {
+                std::swap(w.panels[i], w.panels[kept++]);
+                break;
+            }
     w.walk = walk;
     w.b = b;
     w.key_head = h;
-    w.panel_count = 0;
-    const Walk& own = problem.walks[walk];
+    w.panel_count = kept;
     for (int64_t p = 0; p < own.part_count; p++) {
         const Order& order = own.parts[p].keys;
         bool known = false;
-        for (int i = 0; i < w.panel_count; i++)
-            known |= w.panels[i].order.index == order.index && w.panels[i].order.length == order.length;
+        for (int i = 0; i < w.panel_count; i++) known |= same_order(w.panels[i].order, order);
         if (known) continue;
         if (w.panel_count == kMostPanels) std::abort();
         Panels& panels = w.panels[w.panel_count++];
@@ -90,19 +110,19 @@ static void open_panels(Workspace& w, const Problem& problem, int64_t walk, int6
         float* position = panels.positions.room<float>(panels.slots + kWidth);
         for (int64_t s = 0; s < panels.slots; s++)
             position[s] = s < order.length ? static_cast<float>(order.at(b, s)) : 0.f;
-        if (backward) {
-            const int64_t dk = panels.slots * padded(problem.k.size);
-            const int64_t dv = panels.slots * padded(problem.v.size);
-            std::memset(panels.dk.room<float>(dk), 0, dk * sizeof(float));
-            std::memset(panels.dv.room<float>(dv), 0, dv * sizeof(float));
-        }
+    }
+    for (int i = 0; backward && i < w.panel_count; i++) {
+        Panels& panels = w.panels[i];
+        const int64_t dk = panels.slots * padded(problem.k.size);
+        const int64_t dv = panels.slots * padded(problem.v.size);
+        std::memset(panels.dk.room<float>(dk), 0, dk * sizeof(float));
+        std::memset(panels.dv.room<float>(dv), 0, dv * sizeof(float));
     }
 }
 
 static Panels* panels_of(Workspace& w, const Order& order) {
     for (int i = 0; i < w.panel_count; i++)
-        if (w.panels[i].order.index == order.index && w.panels[i].order.length == order.length)
-            return &w.panels[i];
+        if (same_order(w.panels[i].order, order)) return &w.panels[i];
     std::abort();
 }
 
@@ -145,11 +165,6 @@ static void pack_turned(const Panels& panels, const Vectors& x, int64_t panel, f
                       ? x.at(panels.b, panels.h, panels.order.at(panels.b, slot))
                       : nullptr;
     }
-    // The next panel's rows are on their way while this one is turned.
-    if (panels.order.index == nullptr)
-        for (int64_t s = 0; s < kPanel; s++)
-            for (int64_t d = 0; d < x.size; d += 16)
-                if (rows[s] != nullptr) __builtin_prefetch(rows[s] + kPanel * x.row + d);
     if (rows[kPanel - 1] == nullptr) {
         for (int64_t s = 0; s < kPanel; s++)
             for (int64_t d = 0; d < x.size; d++) to[d * kPanel + s] = rows[s] == nullptr ? 0 : rows[s][d];
@@ -189,6 +204,23 @@ LONGSPAN_INLINE bool in_place(const Panels& panels, const Vectors& x) {
     return panels.order.index == nullptr && x.size % kWidth == 0;
 }
 
+// 0 unless there is a NaN or an infinity.
+LONGSPAN_INLINE vf nothing_times(const float* row, int64_t size) {
+    vf found{};
+    int64_t d = 0;
+    for (; d + kWidth <= size; d += kWidth) found += load(row + d) * 0.f;
+    if (d < size) found += load_some(row + d, size - d, 0) * 0.f;
+    return found;
+}
+
+static bool is_broken(const Panels& panels, const Vectors& x, int64_t panel) {
+    vf found{};
+    const int64_t end = least((panel + 1) * kPanel, panels.order.length);
+    for (int64_t slot = panel * kPanel; slot < end; slot++)
+        found += nothing_times(x.at(panels.b, panels.h, panels.order.at(panels.b, slot)), x.size);
+    return sum(found) != 0;
+}
+
 // Makes sure that what `wanted` names is packed for slots [first, last).
 static void pack(Panels& panels, const Problem& problem, int64_t first, int64_t last, int wanted) {
     const Vectors &k = problem.k, &v = problem.v;
@@ -207,6 +239,9 @@ static void pack(Panels& panels, const Problem& problem, int64_t first, int64_t 
             pack_rows(panels, k, panel, key_rows + panel * kPanel * padded(k.size));
         if (missing & kValueRows)
             pack_rows(panels, v, panel, value_rows + panel * kPanel * padded(v.size));
+        if (((missing & kKeysChecked) && is_broken(panels, k, panel)) ||
+            ((missing & kValuesChecked) && is_broken(panels, v, panel)))
+            panels.packed[panel] |= kBroken;
         panels.packed[panel] |= static_cast<uint8_t>(wanted);
     }
 }

@@ -355,7 +355,7 @@ def _measure(console: Console, size: Size) -> None:
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("memory", total=2 * len(cases))
         memory = []
-        for peak in peak_memory(cases, size):
+        for peak in peak_memory(_cases, size):
             memory.append(peak)
             progress.advance(task)
         times = []

@@ -7,15 +7,15 @@ the inputs.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-import pickle
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -135,23 +135,27 @@ def times_of(case: Case, size: Size, *, repeats: int = 5, enough: float = 1.0) -
     return Times(_median_of(forward, repeats, enough), _median_of(both, repeats, enough))
 
 
-def peak_memory(cases: Sequence[Case], size: Size) -> Iterator[int | None]:
+def peak_memory(make: Callable[[Size], Sequence[Case]], size: Size) -> Iterator[int | None]:
     """Bytes that each case in turn takes at its peak, beyond the inputs; None where not on Linux.
 
     The cases run in a fresh process. There, memory that is freed goes back to the system at once:
     what one case has used is not there for the next, and figures repeat to about a megabyte.
+
+    Args:
+        make: a function of a module, which that process imports by its name.
+        size: of the calls, and what `make` is called with.
     """
+    sizes = asdict(size) | {"dtype": str(size.dtype).removeprefix("torch.")}
+    asked = json.dumps([make.__module__, make.__qualname__, sizes, torch.get_num_threads()])
+    code = "import sys; from longspan.measure import _work; _work(sys.argv[1])"
     worker = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", "from longspan.measure import _work; _work()"],
-        stdin=subprocess.PIPE,
+        [sys.executable, "-W", "ignore", "-c", code, asked],
         stdout=subprocess.PIPE,
         env=child_environment() | {"MALLOC_MMAP_THRESHOLD_": str(1 << 16)},
     )
     with worker:
-        assert worker.stdin is not None and worker.stdout is not None
-        pickle.dump((cases, size, torch.get_num_threads()), worker.stdin)
-        worker.stdin.close()
-        for case in cases:
+        assert worker.stdout is not None
+        for case in make(size):
             line = worker.stdout.readline()
             if not line:
                 raise RuntimeError(f"the process that measures memory ended at {case.name!r}")
@@ -165,9 +169,10 @@ def child_environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
-def _work() -> None:
+def _work(asked: str) -> None:
     """The other side of `peak_memory`: one line for every case."""
-    cases, size, threads = pickle.load(sys.stdin.buffer)
+    module, name, sizes, threads = json.loads(asked)
+    size = Size(**sizes | {"dtype": getattr(torch, sizes["dtype"])})
     torch.set_num_threads(threads)
     # What the first calls load and start, code and threads, is not a cost of any one case.
     for case in (
@@ -175,7 +180,7 @@ def _work() -> None:
         Case(name="", pattern=Full(), by="sdpa"),
     ):
         case.forward(*Size(length=200).inputs()).sum().backward()
-    for case in cases:
+    for case in getattr(importlib.import_module(module), name)(size):
         print(json.dumps(_growth(case, *size.inputs())), flush=True)
 
 

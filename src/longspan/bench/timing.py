@@ -28,7 +28,7 @@ class Effort:
     """
 
     rounds: int = 9
-    least: int = 3
+    least: int = 5
     seconds: float = 15.0
     long: float = 4.0
 

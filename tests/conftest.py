@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -11,6 +13,14 @@ from hypothesis import settings
 
 settings.register_profile("longspan", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("longspan")
+
+# Triton decides when it is imported whether it interprets kernels; where there is no GPU, tests of its
+# kernels want that.
+if find_spec("triton") is not None and not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+    import triton.language  # noqa: F401
+
+    del os.environ["TRITON_INTERPRET"]
 
 # Some operators have no deterministic form on a GPU, and say so there once poisoning is on.
 NOT_DETERMINISTIC = "ignore:.*does not have a deterministic implementation:UserWarning"

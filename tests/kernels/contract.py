@@ -112,7 +112,13 @@ class BackendContract:
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.randn(*shape, dtype=dtype).to(self.device).requires_grad_()
 
+    def refused(self, case: Case, dtype: torch.dtype) -> bool:
+        """Does the backend leave the case to others?"""
+        return False
+
     def check(self, case: Case, dtype: torch.dtype) -> None:
+        if self.refused(case, dtype):
+            return
         assert list(agrees(case, dtype, self.backend, self.device)) == []
 
     # --- answers ---
@@ -299,6 +305,8 @@ class BackendContract:
         ids=str,
     )
     def test_same_bits_again(self, any_order: None, case: Case) -> None:
+        if self.refused(case, torch.float32):
+            return
         built = case.build(torch.float32, self.device)
         runs = [built.run(self.backend)]
         threads = torch.get_num_threads()

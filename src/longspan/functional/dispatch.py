@@ -11,19 +11,23 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..kernels import cpu
+from ..kernels import cpu, triton
 from ..kernels import torch as torch_backend
 from ..kernels.problem import Problem
 
 __all__ = ["BACKENDS", "Backend", "choose", "dense_pays", "need_backend", "refusals"]
 
-Backend = Literal["auto", "reference", "torch", "cpu"]
+Backend = Literal["auto", "reference", "torch", "cpu", "triton"]
 
 # Where tiles in PyTorch overtake the dense reference, measured: 12 heads of 200 tokens.
 MOST_DENSE_PAIRS = 1 << 19
 
 # In the order in which "auto" tries them. The reference is not among them: it is asked for by name.
-BACKENDS: dict[str, ModuleType] = {"cpu": cpu, "torch": torch_backend}
+BACKENDS: dict[str, ModuleType] = {
+    "cpu": cpu,
+    "triton": triton,
+    "torch": torch_backend,
+}
 
 
 def need_backend(backend: object) -> None:

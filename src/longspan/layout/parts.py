@@ -106,7 +106,7 @@ class Walk:
     queries: Order
     parts: tuple[Part, ...]
     heads: tuple[int, ...] | None = None
-    plan: dict[int, Any] = field(default_factory=dict)
+    plan: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def batch(self) -> int:

@@ -1,0 +1,79 @@
+"""The `triton` backend: kernels for NVIDIA GPUs, softmax family.
+
+Triton is imported when a problem is first taken. Without it, or for what its kernels do not
+compute, the backend says why and another takes the call.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from ..problem import BiasTerm, DistanceTerm, Problem, RelativeTerm
+
+__all__ = ["available", "backward", "forward", "unsupported_reasons"]
+
+Wanted = frozenset[tuple[int, str]]
+
+LARGEST_HEAD = 256
+
+
+@cache
+def available() -> bool:
+    """Whether Triton is installed."""
+    return find_spec("triton") is not None
+
+
+def interpreted() -> bool:
+    """Whether Triton interprets its kernels, on the CPU, as tests do."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def unsupported_reasons(problem: Problem) -> list[str]:
+    """Why this backend cannot compute the problem."""
+    reasons = []
+    q, v = problem.q, problem.v
+    if not available():
+        reasons.append("Triton is not installed: pip install triton")
+    if q.device.type != ("cpu" if interpreted() else "cuda"):
+        reasons.append(f"it needs tensors on a CUDA device, got {q.device}")
+    if q.dtype == torch.float64:
+        reasons.append("it computes in float32, got float64")
+    if not (isinstance(problem.alpha, float) and problem.alpha == 1.0):
+        reasons.append("it computes softmax, got entmax")
+    if any(isinstance(term, RelativeTerm) for term in problem.terms):
+        reasons.append("it has no relative positions")
+    if max(q.shape[3], v.shape[3]) > LARGEST_HEAD:
+        reasons.append(
+            f"it takes head sizes up to {LARGEST_HEAD}, got {max(q.shape[3], v.shape[3])}"
+        )
+    learned = [t for t in problem.terms if isinstance(t, (BiasTerm, DistanceTerm))]
+    if any(tensor.requires_grad for t in learned for tensor in _tensors(t)):
+        reasons.append("it has no gradient of a bias")
+    return reasons
+
+
+def _tensors(term: BiasTerm | DistanceTerm) -> tuple[Tensor, ...]:
+    return (term.tensor,) if isinstance(term, BiasTerm) else (term.table,)
+
+
+def forward(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Attention `(B, H, N, Dv)`, and each row's log-sum-exp `(B, H, N)`."""
+    from . import launch
+
+    return launch.forward(problem)
+
+
+def backward(
+    problem: Problem, out: Tensor, limits: Tensor, grad: Tensor, wanted: Wanted
+) -> tuple[Tensor, Tensor, Tensor, dict[tuple[int, str], Tensor]]:
+    """Gradients of q, k and v, and the wanted ones of learned tensors; arguments as for
+    `kernels.torch.backward`.
+    """
+    from . import launch
+
+    return launch.backward(problem, out, limits, grad, wanted)

@@ -1,0 +1,169 @@
+"""The gradients of keys and values: one program for a tile of keys of one sample and key head."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .outputs import at_limits
+from .pairs import (
+    BELL_SCORE,
+    at,
+    bell_log,
+    careful_dot,
+    head_of,
+    interval,
+    keys_at,
+    load_rows,
+    multiplier,
+    pairs_of,
+    row_of,
+    store_rows,
+    tile_words,
+    weighed,
+)
+from .queries import score_gradient
+
+
+@triton.jit
+def extents(
+    rows, part, reaches, low, high, shift, places,
+    BM: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr, REACHES: tl.constexpr,
+):  # fmt: skip
+    """For every tile of query rows the first key that one of them meets, and one past the last."""
+    tile = tl.program_id(0)
+    b = tl.program_id(1) // places
+    place = tl.program_id(1) % places
+    h = head_of(rows, place, LISTED)
+    slot = tile * BM + tl.arange(0, BM)
+    live = slot < rows.length
+    row = row_of(rows, b, slot, live, INDEXED)
+    first, last = interval(part, reaches, b, h, place, slot, live, row, row + shift, KINDS, 0, REACHES)
+    to = tl.program_id(1) * tl.num_programs(0) + tile
+    tl.store(low + to, tl.min(tl.where(first < last, first, 2147483647), 0))
+    tl.store(high + to, tl.max(last, 0))
+
+
+@triton.jit
+def _step(
+    dk, dv, keys, values, key, present, key_slot, q, grad, limits, means, part, rows, terms, reaches, drop,
+    b, h, place, tile, entry, shift, scale,
+    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    INDEXED: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr,
+    FACTORS: tl.constexpr, CAREFUL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One tile of query rows."""
+    slot = tile * BM + tl.arange(0, BM)
+    live = slot < rows.length
+    row = row_of(rows, b, slot, live, INDEXED)
+    i = row + shift
+    low, high = interval(part, reaches, b, h, place, slot, live, row, i, KINDS, 0, REACHES)
+    words = tl.zeros([BM], tl.int64)
+    if KINDS[0][3]:
+        words = tile_words(part, b, place, slot, entry, KINDS, 0)
+    query = load_rows(q, b, h, row, live, D, PD)
+    gradient = load_rows(grad, b, h, row, live, DV, PDV)
+    limit = tl.load(at_limits(limits, b, h, row), mask=live, other=float("-inf")).to(tl.float32)
+    limit = tl.where(limit == float("-inf"), float("inf"), limit)
+    mean = tl.load(at_limits(means, b, h, row), mask=live, other=0.0)
+    s = tl.dot(query, tl.trans(keys), input_precision=PRECISION) * scale
+    da = tl.dot(gradient, tl.trans(values), input_precision=PRECISION)
+    exists = pairs_of(
+        part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words, KINDS, 0, REACHES
+    )
+    s, exists = weighed(s, exists, terms, b, h, row, live, i, key, KINDS[0][4], TERMS, len(TERMS))
+    factor = tl.full([BM, BN], 1.0, tl.float32)
+    if DROPOUT or FACTORS:
+        factor = multiplier(terms, drop, b, h, row, live, i, key, KINDS[0][4], TERMS, DROPOUT, BM, BN)
+    p, ds = score_gradient(s, limit, exists, da, factor, mean, DROPOUT or FACTORS)
+    a = p * factor
+    distance = (key[None, :] - i[:, None]).to(tl.float32)
+    for t in tl.static_range(len(TERMS)):
+        if (KINDS[0][4] >> TERMS[t][1]) & 1:
+            if TERMS[t][0] == BELL_SCORE:
+                variance = tl.load(at(terms[t], b, h, row), mask=live, other=1.0)
+                ds = tl.where(ds == 0.0, 0.0, ds * tl.exp(bell_log(distance, variance, TERMS[t][2])))
+    if CAREFUL:
+        dv = careful_dot(tl.trans(a), tl.trans(exists), gradient, dv, BM)
+        dk = careful_dot(tl.trans(ds), tl.trans(exists), query, dk, BM)
+    else:
+        dv = tl.dot(tl.trans(a.to(gradient.dtype)), gradient, dv, input_precision=PRECISION)
+        dk = tl.dot(tl.trans(ds.to(query.dtype)), query, dk, input_precision=PRECISION)
+    return dk, dv
+
+
+@triton.jit
+def _all_rows(
+    keys, values, key, present, key_slot, q, grad, limits, means, tile_low, tile_high, part, rows, terms, reaches,
+    drop, b, key_head, start, shift, places, scale, each, tiles, low_batch, low_head,
+    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr,
+    DROPOUT: tl.constexpr, FACTORS: tl.constexpr, SCAN: tl.constexpr, CAREFUL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    dk = tl.zeros([BN, PD], tl.float32)
+    dv = tl.zeros([BN, PDV], tl.float32)
+    for place in range(0, places):
+        h = head_of(rows, place, LISTED)
+        if h // each == key_head:
+            if KINDS[0][3]:
+                column = start // 64
+                first = tl.load(part.column_start + column)
+                for e in range(first, tl.load(part.column_start + column + 1)):
+                    own = tl.load(part.column_rows + e) * (64 // BM)
+                    entry = tl.load(part.column_entry + e)
+                    for tile in range(own, own + 64 // BM):
+                        dk, dv = _step(
+                            dk, dv, keys, values, key, present, key_slot, q, grad, limits, means, part, rows, terms,
+                            reaches, drop, b, h, place, tile, entry, shift, scale, D, DV, PD, PDV, BM, BN, INDEXED,
+                            KINDS, TERMS, REACHES, DROPOUT, FACTORS, CAREFUL, PRECISION,
+                        )  # fmt: skip
+            else:
+                first_tile = tiles
+                last_tile = -1
+                base = b * low_batch + place * low_head
+                for scan in range(0, tiles, SCAN):
+                    tile = scan + tl.arange(0, SCAN)
+                    low = tl.load(tile_low + base + tile, mask=tile < tiles, other=2147483647)
+                    high = tl.load(tile_high + base + tile, mask=tile < tiles, other=0)
+                    hit = (low < start + BN) & (high > start)
+                    first_tile = tl.minimum(first_tile, tl.min(tl.where(hit, tile, tiles), 0))
+                    last_tile = tl.maximum(last_tile, tl.max(tl.where(hit, tile, -1), 0))
+                for tile in range(first_tile, last_tile + 1):
+                    dk, dv = _step(
+                        dk, dv, keys, values, key, present, key_slot, q, grad, limits, means, part, rows, terms,
+                        reaches, drop, b, h, place, tile, 0, shift, scale, D, DV, PD, PDV, BM, BN, INDEXED, KINDS,
+                        TERMS, REACHES, DROPOUT, FACTORS, CAREFUL, PRECISION,
+                    )  # fmt: skip
+    return dk, dv
+
+
+@triton.jit
+def key_gradients(
+    q, k, v, grad, limits, means, dk, dv, tile_low, tile_high, rows, part, terms, reaches, drop, shift, places,
+    key_heads, scale, each, tiles, low_batch, low_head,
+    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr,
+    DROPOUT: tl.constexpr, FACTORS: tl.constexpr, SCAN: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """What one part adds to dk and dv."""
+    start = tl.program_id(0) * BN
+    b = tl.program_id(1) // key_heads
+    key_head = tl.program_id(1) % key_heads
+    key_slot = start + tl.arange(0, BN)
+    key, present = keys_at(part, b, key_slot, KINDS, 0)
+    keys = load_rows(k, b, key_head, key, present, D, PD)
+    values = load_rows(v, b, key_head, key, present, DV, PDV)
+    to_k, to_v = _all_rows(
+        keys, values, key, present, key_slot, q, grad, limits, means, tile_low, tile_high, part, rows, terms, reaches,
+        drop, b, key_head, start, shift, places, scale, each, tiles, low_batch, low_head, D, DV, PD, PDV, BM, BN,
+        INDEXED, LISTED, KINDS, TERMS, REACHES, DROPOUT, FACTORS, SCAN, False, PRECISION,
+    )  # fmt: skip
+    if tl.max((to_k != to_k).to(tl.int32)) + tl.max((to_v != to_v).to(tl.int32)) > 0:
+        to_k, to_v = _all_rows(
+            keys, values, key, present, key_slot, q, grad, limits, means, tile_low, tile_high, part, rows, terms,
+            reaches, drop, b, key_head, start, shift, places, scale, each, tiles, low_batch, low_head, D, DV, PD, PDV,
+            BM, BN, INDEXED, LISTED, KINDS, TERMS, REACHES, DROPOUT, FACTORS, SCAN, True, PRECISION,
+        )  # fmt: skip
+    inside = key_slot < part.length
+    store_rows(dk, to_k * scale, b, key_head, key, inside, D, PD, ADD)
+    store_rows(dv, to_v, b, key_head, key, inside, DV, PDV, ADD)

@@ -1,0 +1,236 @@
+"""Launches the kernels: one for each walk forward, one for each walk and one for each part back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from ...fixed_order import row_sum
+from ..problem import AlibiTerm, Problem
+from .arguments import Drop, Numbers, WalkArguments, terms_of, vectors, walk_arguments
+from .outputs import outputs
+from .keys import extents, key_gradients
+from .queries import query_gradients
+
+__all__ = ["backward", "forward"]
+
+MOST_SCANNED = 1024
+
+
+class _Call:
+    """What all launches of one call share."""
+
+    def __init__(self, problem: Problem, wanted: frozenset[tuple[int, str]] = frozenset()) -> None:
+        q, k, v = problem.q, problem.k, problem.v
+        self.problem = problem
+        self.batch, self.heads = q.shape[:2]
+        self.q, self.k, self.v = vectors(q), vectors(k), vectors(v)
+        self.terms, kinds, self.summed = terms_of(problem, wanted)
+        seed = q if problem.seed is None else problem.seed
+        least = int(problem.dropout * 2**32)
+        self.drop = Drop(seed, least, 1.0 / (1.0 - problem.dropout))
+        self.walks = [walk_arguments(w, self.heads, q.device) for w in problem.layout.walks]
+        self.block = _block(q)
+        self.constants: dict[str, Any] = {
+            "D": q.shape[3],
+            "DV": v.shape[3],
+            "PD": max(16, triton.next_power_of_2(q.shape[3])),
+            "PDV": max(16, triton.next_power_of_2(v.shape[3])),
+            "BM": self.block,
+            "BN": self.block,
+            "TERMS": kinds,
+            "REACHES": (),
+            "DROPOUT": problem.dropout > 0,
+            "FACTORS": any(kind[0] == 2 for kind in kinds),
+            "PRECISION": _precision(q),
+        }
+        self.each = self.heads // k.shape[1]
+        self.shift = problem.layout.m - problem.layout.n
+
+    def grid(self, walk: WalkArguments) -> tuple[int, int]:
+        return triton.cdiv(walk.rows.length, self.block), self.batch * walk.places
+
+    def of_walk(self, walk: WalkArguments) -> dict[str, Any]:
+        return {"INDEXED": walk.indexed, "LISTED": walk.listed}
+
+
+def _block(q: Tensor) -> int:
+    """Rows and keys of a tile; whole ones make up the tiles of a list."""
+    # Products in true float32 are unrolled, not given to the tensor cores: larger ones take the
+    # compiler minutes.
+    return 32 if _precision(q) == "ieee" and q.dtype == torch.float32 else 64
+
+
+def _precision(q: Tensor) -> str:
+    if q.dtype != torch.float32 or q.device.type != "cuda":
+        return "ieee"
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+def _plain(kinds: tuple[tuple[int, ...], ...]) -> tuple[bool, ...]:
+    """Parts whose inner tiles need no mask."""
+    return tuple(not (kind[0] or kind[1] or kind[2] or kind[3]) for kind in kinds)
+
+
+def _numbers(x: Tensor) -> Numbers:
+    return Numbers(x, *x.stride()[:3])
+
+
+def forward(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Attention `(B, H, N, Dv)`, and each row's log-sum-exp `(B, H, N)`."""
+    call = _Call(problem)
+    q = problem.q
+    merged = problem.layout.merged
+    shape = (*q.shape[:3], problem.v.shape[3])
+    whole = bool(call.walks) and _covers_rows(call.walks[0], problem)
+    make = q.new_empty if whole and not merged else q.new_zeros
+    out = make(shape, dtype=torch.float32 if merged else q.dtype)
+    limits = q.new_full(shape[:3], -math.inf, dtype=torch.float64)
+    for number, walk in enumerate(call.walks):
+        outputs[call.grid(walk)](
+            call.q,
+            call.k,
+            call.v,
+            vectors(out),
+            _numbers(limits),
+            walk.rows,
+            walk.parts,
+            call.terms,
+            (),
+            call.drop,
+            call.shift,
+            walk.places,
+            problem.scale,
+            call.each,
+            **call.constants,
+            **call.of_walk(walk),
+            KINDS=walk.kinds,
+            PLAIN=_plain(walk.kinds),
+            FIRST=number == 0 and whole,
+            MERGED=merged,
+        )
+    return out.to(q.dtype), limits
+
+
+def _covers_rows(walk: WalkArguments, problem: Problem) -> bool:
+    return not walk.listed and walk.rows.length == problem.layout.n
+
+
+def backward(
+    problem: Problem, out: Tensor, limits: Tensor, grad: Tensor, wanted: frozenset[tuple[int, str]]
+) -> tuple[Tensor, Tensor, Tensor, dict[tuple[int, str], Tensor]]:
+    """Gradients of q, k and v, and the wanted ones of learned tensors; arguments as for
+    `kernels.torch.backward`.
+    """
+    call = _Call(problem, wanted)
+    q, k, v = problem.q, problem.k, problem.v
+    merged, walks = problem.layout.merged, call.walks
+    whole = bool(walks) and _covers_rows(walks[0], problem) and not merged
+    dq = (torch.empty_like if whole else torch.zeros_like)(
+        q, dtype=torch.float32 if merged else q.dtype, memory_format=torch.contiguous_format
+    )
+    means = q.new_zeros(q.shape[:3], dtype=torch.float32)
+    sums = [q.new_zeros(q.shape[:3], dtype=torch.float32) for _ in call.summed]
+    alone = len(walks) == 1 and len(walks[0].parts) == 1 and not walks[0].listed
+    alone = alone and walks[0].parts[0].length == k.shape[2]
+    dk, dv = (
+        torch.empty_like(x, memory_format=torch.contiguous_format)
+        if alone
+        else x.new_zeros(x.shape, dtype=torch.float32)
+        for x in (k, v)
+    )
+    given, limits = vectors(grad), limits.contiguous()
+    common = (call.drop, call.shift)
+    for number, walk in enumerate(walks):
+        query_gradients[call.grid(walk)](
+            call.q,
+            call.k,
+            call.v,
+            vectors(out),
+            given,
+            _numbers(limits),
+            _numbers(means),
+            vectors(dq),
+            tuple(_numbers(x) for x in sums),
+            walk.rows,
+            walk.parts,
+            call.terms,
+            (),
+            *common,
+            walk.places,
+            problem.scale,
+            call.each,
+            **call.constants,
+            **call.of_walk(walk),
+            KINDS=walk.kinds,
+            PLAIN=_plain(walk.kinds),
+            SUMS=len(sums),
+            FIRST=number == 0 and whole,
+            MERGED=merged,
+            EXACT=q.dtype == torch.float32 and not merged,
+        )
+    for walk in walks:
+        for part, kind in zip(walk.parts, walk.kinds, strict=True):
+            tiles = triton.cdiv(walk.rows.length, call.block)
+            shape = (call.batch * walk.places, tiles)
+            low, high = (torch.empty(shape, dtype=torch.int32, device=q.device) for _ in range(2))
+            if not kind[3]:
+                extents[call.grid(walk)](
+                    walk.rows,
+                    part,
+                    (),
+                    low,
+                    high,
+                    call.shift,
+                    walk.places,
+                    BM=call.block,
+                    **call.of_walk(walk),
+                    KINDS=(kind,),
+                    REACHES=(),
+                )
+            key_heads = k.shape[1]
+            key_gradients[(triton.cdiv(part.length, call.block), call.batch * key_heads)](
+                call.q,
+                call.k,
+                call.v,
+                given,
+                _numbers(limits),
+                _numbers(means),
+                vectors(dk),
+                vectors(dv),
+                low,
+                high,
+                walk.rows,
+                part,
+                call.terms,
+                (),
+                *common,
+                walk.places,
+                key_heads,
+                problem.scale,
+                call.each,
+                tiles,
+                walk.places * tiles,
+                tiles,
+                **call.constants,
+                **call.of_walk(walk),
+                KINDS=(kind,),
+                SCAN=min(triton.next_power_of_2(tiles), MOST_SCANNED),
+                ADD=not alone,
+            )
+    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), _gradients(problem, call, sums)
+
+
+def _gradients(
+    problem: Problem, call: _Call, sums: list[Tensor]
+) -> dict[tuple[int, str], Tensor]:
+    found = {}
+    terms = {term.number: term for term in problem.terms}
+    for key, total in zip(call.summed, sums, strict=True):
+        alibi = isinstance(terms[key[0]], AlibiTerm)
+        found[key] = row_sum(total.double()) if alibi else total
+    return found

@@ -1,0 +1,173 @@
+"""The forward pass: one program for a tile of query rows of one sample and head."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .pairs import (
+    LOG2E,
+    careful_dot,
+    head_of,
+    interval,
+    keys_at,
+    load_rows,
+    multiplier,
+    pairs_of,
+    row_of,
+    store_rows,
+    tile_words,
+    weighed,
+)
+
+
+@triton.jit
+def _step(
+    top, total, acc, q, k, v, part, terms, reaches, drop, b, h, slot, live, row, i, low, high, start, words,
+    scale, each,
+    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    KINDS: tl.constexpr, P: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr, FACTORS: tl.constexpr,
+    INNER: tl.constexpr, CAREFUL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One tile of keys. Of an inner one every pair exists."""
+    key_slot = start + tl.arange(0, BN)
+    key, present = keys_at(part, b, key_slot, KINDS, P)
+    keys = load_rows(k, b, h // each, key, present, D, PD)
+    s = tl.dot(q, tl.trans(keys), input_precision=PRECISION) * scale
+    exists = tl.full([BM, BN], True, tl.int1)
+    if not INNER:
+        exists = pairs_of(
+            part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words, KINDS, P, REACHES
+        )
+    s, exists = weighed(s, exists, terms, b, h, row, live, i, key, KINDS[P][4], TERMS, len(TERMS))
+    s = tl.where(exists, s, float("-inf"))
+    new = tl.maximum(top, tl.max(s, 1))
+    shift = tl.where(new == float("-inf"), 0.0, new)
+    p = tl.exp2((s - shift[:, None]) * LOG2E)
+    old = tl.exp2((top - shift) * LOG2E)
+    total = total * old + tl.sum(p, 1)
+    if DROPOUT or FACTORS:
+        p *= multiplier(terms, drop, b, h, row, live, i, key, KINDS[P][4], TERMS, DROPOUT, BM, BN)
+    values = load_rows(v, b, h // each, key, present, DV, PDV)
+    acc = acc * old[:, None]
+    if CAREFUL:
+        acc = careful_dot(p, exists, values, acc, BN)
+    else:
+        acc = tl.dot(p.to(values.dtype), values, acc, input_precision=PRECISION)
+    return new, total, acc
+
+
+@triton.jit
+def _all_keys(
+    q, k, v, rows, parts, terms, reaches, drop, b, h, place, slot, live, row, i, scale, each,
+    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr, FACTORS: tl.constexpr,
+    PLAIN: tl.constexpr, CAREFUL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The rows' largest score, sum and weighted values, and which rows have an interval at all."""
+    top = tl.full([BM], float("-inf"), tl.float32)
+    total = tl.zeros([BM], tl.float32)
+    acc = tl.zeros([BM, PDV], tl.float32)
+    some = tl.zeros([BM], tl.int1)
+    for p in tl.static_range(len(KINDS)):
+        low, high = interval(parts[p], reaches, b, h, place, slot, live, row, i, KINDS, p, REACHES)
+        some = some | (low < high)
+        words = tl.zeros([BM], tl.int64)
+        if KINDS[p][3]:
+            tile = tl.program_id(0) * BM // 64
+            for entry in range(tl.load(parts[p].start + tile), tl.load(parts[p].start + tile + 1)):
+                words = tile_words(parts[p], b, place, slot, entry, KINDS, p)
+                column = tl.load(parts[p].columns + entry) * 64
+                for start in range(column, column + 64, BN):
+                    top, total, acc = _step(
+                        top, total, acc, q, k, v, parts[p], terms, reaches, drop, b, h, slot, live, row, i, low, high,
+                        start, words, scale, each, D, DV, PD, PDV, BM, BN, KINDS, p, TERMS, REACHES, DROPOUT, FACTORS,
+                        False, CAREFUL, PRECISION,
+                    )  # fmt: skip
+        else:
+            first = tl.min(tl.where(low < high, low, 2147483647), 0)
+            last = tl.max(high, 0)
+            inner_first = last
+            inner_last = last
+            if PLAIN[p]:
+                # From the first tile that every row has whole to the last such.
+                inner_first = first + tl.cdiv(tl.max(low, 0) - first, BN) * BN
+                inner_last = first + tl.maximum(tl.min(high, 0) - first, 0) // BN * BN
+                inner_first = tl.minimum(inner_first, last)
+                inner_last = tl.minimum(tl.maximum(inner_last, inner_first), last)
+            for start in range(first, inner_first, BN):
+                top, total, acc = _step(
+                    top, total, acc, q, k, v, parts[p], terms, reaches, drop, b, h, slot, live, row, i, low, high,
+                    start, words, scale, each, D, DV, PD, PDV, BM, BN, KINDS, p, TERMS, REACHES, DROPOUT, FACTORS,
+                    False, CAREFUL, PRECISION,
+                )  # fmt: skip
+            if PLAIN[p]:
+                for start in range(inner_first, inner_last, BN):
+                    top, total, acc = _step(
+                        top, total, acc, q, k, v, parts[p], terms, reaches, drop, b, h, slot, live, row, i, low, high,
+                        start, words, scale, each, D, DV, PD, PDV, BM, BN, KINDS, p, TERMS, REACHES, DROPOUT, FACTORS,
+                        True, CAREFUL, PRECISION,
+                    )  # fmt: skip
+                for start in range(inner_last, last, BN):
+                    top, total, acc = _step(
+                        top, total, acc, q, k, v, parts[p], terms, reaches, drop, b, h, slot, live, row, i, low, high,
+                        start, words, scale, each, D, DV, PD, PDV, BM, BN, KINDS, p, TERMS, REACHES, DROPOUT, FACTORS,
+                        False, CAREFUL, PRECISION,
+                    )  # fmt: skip
+    return top, total, acc, some
+
+
+@triton.jit
+def outputs(
+    q, k, v, out, limits, rows, parts, terms, reaches, drop, shift, places, scale, each,
+    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr,
+    DROPOUT: tl.constexpr, FACTORS: tl.constexpr, PLAIN: tl.constexpr, FIRST: tl.constexpr, MERGED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Attention of a walk's rows, and their log-sum-exp.
+
+    The FIRST walk writes every row; another only those that have an interval in it, over what is
+    there, or MERGED with it.
+    """
+    b = tl.program_id(1) // places
+    place = tl.program_id(1) % places
+    h = head_of(rows, place, LISTED)
+    slot = tl.program_id(0) * BM + tl.arange(0, BM)
+    live = slot < rows.length
+    row = row_of(rows, b, slot, live, INDEXED)
+    i = row + shift
+    query = load_rows(q, b, h, row, live, D, PD)
+    top, total, acc, some = _all_keys(
+        query, k, v, rows, parts, terms, reaches, drop, b, h, place, slot, live, row, i, scale, each,
+        D, DV, PD, PDV, BM, BN, KINDS, TERMS, REACHES, DROPOUT, FACTORS, PLAIN, False, PRECISION,
+    )  # fmt: skip
+    if tl.max((acc != acc).to(tl.int32)) > 0:
+        top, total, acc, some = _all_keys(
+            query, k, v, rows, parts, terms, reaches, drop, b, h, place, slot, live, row, i, scale, each,
+            D, DV, PD, PDV, BM, BN, KINDS, TERMS, REACHES, DROPOUT, FACTORS, PLAIN, True, PRECISION,
+        )  # fmt: skip
+    empty = total == 0.0
+    y = acc / tl.where(empty, 1.0, total)[:, None]
+    limit = tl.where(empty, float("-inf"), top + tl.log(total)).to(tl.float64)
+    own = live
+    if not FIRST:
+        own = live & some
+    if MERGED:
+        known = tl.load(at_limits(limits, b, h, row), mask=own, other=float("-inf"))
+        larger = tl.maximum(known, limit)
+        safe = tl.where(larger == float("-inf"), 0.0, larger)
+        both = safe + tl.log(tl.exp(known - safe) + tl.exp(limit - safe))
+        both = tl.where(larger == float("-inf"), float("-inf"), both)
+        base = tl.where(larger == float("-inf"), 0.0, both)
+        before = load_rows(out, b, h, row, own, DV, PDV)
+        y = y * tl.exp(limit - base).to(tl.float32)[:, None]
+        y += before * tl.exp(known - base).to(tl.float32)[:, None]
+        limit = both
+    store_rows(out, y, b, h, row, own, DV, PDV, False)
+    tl.store(at_limits(limits, b, h, row), limit, mask=own)
+
+
+@triton.jit
+def at_limits(limits, b, h, row):
+    return limits.data + b.to(tl.int64) * limits.batch + h.to(tl.int64) * limits.head + row

@@ -1,0 +1,216 @@
+"""What every kernel asks about a tile: which rows and keys, which pairs exist, what weights do.
+
+A part's `KIND` and a term's are tuples of constants, by which a kernel is specialised:
+    KIND: (keys have an index, some keys are struck out, documents, tile list, active bits)
+    TERMS: for each weight (kind, its number, normalised, is its gradient wanted)
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+BELL_BIAS = tl.constexpr(0)
+BELL_SCORE = tl.constexpr(1)
+BELL_WEIGHT = tl.constexpr(2)
+RAMP = tl.constexpr(3)
+BIAS = tl.constexpr(4)
+DISTANCE = tl.constexpr(5)
+ALIBI = tl.constexpr(6)
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LOWEST_RAMP = tl.constexpr(1.1754944e-38)
+
+
+@triton.jit
+def head_of(rows, place, LISTED: tl.constexpr):
+    """The query head at a place among the walk's own."""
+    return tl.load(rows.heads + place) if LISTED else place
+
+
+@triton.jit
+def row_of(rows, b, slot, live, INDEXED: tl.constexpr):
+    """Query rows at slots of the walk's order; 0 where there is none."""
+    if INDEXED:
+        return tl.load(rows.index + b * rows.index_batch + slot, mask=live, other=0)
+    else:
+        return tl.where(live, slot, 0)
+
+
+@triton.jit
+def at(values, b, h, row):
+    """Pointers to numbers `(B|1, H|1, N|1)` of some rows."""
+    start = values.data + b.to(tl.int64) * values.batch + h.to(tl.int64) * values.head
+    return start + row.to(tl.int64) * values.row
+
+
+@triton.jit
+def load_rows(x, b, h, row, live, SIZE: tl.constexpr, PADDED: tl.constexpr):
+    """Rows `(…, PADDED)` of a tensor `(B, H, N, SIZE)`, 0 where `live` is not."""
+    d = tl.arange(0, PADDED)
+    start = x.data + b.to(tl.int64) * x.batch + h.to(tl.int64) * x.head
+    place = start + row.to(tl.int64)[:, None] * x.row + d[None, :]
+    if PADDED == SIZE:
+        return tl.load(place, mask=live[:, None], other=0.0)
+    else:
+        return tl.load(place, mask=live[:, None] & (d < SIZE)[None, :], other=0.0)
+
+
+@triton.jit
+def store_rows(x, values, b, h, row, live, SIZE: tl.constexpr, PADDED: tl.constexpr, ADD: tl.constexpr):
+    """Writes rows, or adds to what is there."""
+    d = tl.arange(0, PADDED)
+    start = x.data + b.to(tl.int64) * x.batch + h.to(tl.int64) * x.head
+    place = start + row.to(tl.int64)[:, None] * x.row + d[None, :]
+    mask = live[:, None] & (d < SIZE)[None, :]
+    if ADD:
+        values += tl.load(place, mask=mask, other=0.0).to(tl.float32)
+    tl.store(place, values.to(x.data.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def interval(part, reaches, b, h, place, slot, live, row, i, KINDS: tl.constexpr, P: tl.constexpr, REACHES: tl.constexpr):
+    """First key of every row and one past its last, in slots of the part's order; (0, 0) for none."""
+    low = tl.load(part.low + b * part.low_batch + place * part.low_head + slot, mask=live, other=0)
+    high = tl.load(part.high + b * part.high_batch + place * part.high_head + slot, mask=live, other=0)
+    if not KINDS[P][0]:
+        for r in tl.static_range(len(REACHES)):
+            if (KINDS[P][4] >> REACHES[r]) & 1:
+                reach = tl.load(at(reaches[r], b, h, row), mask=live, other=0)
+                low = tl.maximum(low, i - reach)
+                high = tl.minimum(high, i + reach + 1)
+    some = low < high
+    return tl.where(some, low, 0), tl.where(some, high, 0)
+
+
+@triton.jit
+def keys_at(part, b, key_slot, KINDS: tl.constexpr, P: tl.constexpr):
+    """Key positions at slots of the part's order, and which of them may be looked at."""
+    present = key_slot < part.length
+    if KINDS[P][0]:
+        key = tl.load(part.index + b * part.index_batch + key_slot, mask=present, other=0)
+    else:
+        key = tl.where(present, key_slot, 0)
+    if KINDS[P][1]:
+        allowed = tl.load(part.allowed + b * part.allowed_batch + key_slot, mask=present, other=0)
+        present = present & (allowed != 0)
+    return key, present
+
+
+@triton.jit
+def pairs_of(
+    part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words,
+    KINDS: tl.constexpr, P: tl.constexpr, REACHES: tl.constexpr,
+):  # fmt: skip
+    """Which pairs of a tile exist, `(rows, keys)`; `words` are the rows' bits in a tile list."""
+    exists = (key_slot[None, :] >= low[:, None]) & (key_slot[None, :] < high[:, None])
+    exists = exists & present[None, :]
+    for d in tl.static_range(len(part.documents)):
+        own = part.documents[d]
+        row_id = tl.load(own.rows + b * own.rows_batch + slot, mask=live, other=0)
+        key_id = tl.load(own.keys + b * own.keys_batch + key_slot, mask=present, other=0)
+        exists = exists & (row_id[:, None] == key_id[None, :])
+    if KINDS[P][3]:
+        bit = (key_slot % 64).to(tl.int64)
+        exists = exists & (((words[:, None] >> bit[None, :]) & 1) != 0)
+    if KINDS[P][0]:
+        for r in tl.static_range(len(REACHES)):
+            if (KINDS[P][4] >> REACHES[r]) & 1:
+                reach = tl.load(at(reaches[r], b, h, row), mask=live, other=0)
+                exists = exists & (tl.abs(key[None, :] - i[:, None]) <= reach[:, None])
+    return exists
+
+
+@triton.jit
+def tile_words(part, b, place, slot, entry, KINDS: tl.constexpr, P: tl.constexpr):
+    """The bits of some rows in one tile of a list."""
+    own = tl.load(part.mask + b * part.mask_batch + place * part.mask_head + entry)
+    words = tl.load(part.words + tl.maximum(own, 0).to(tl.int64) * 64 + slot % 64)
+    return tl.where(own == -1, -1, tl.where(own == -2, 0, words))
+
+
+@triton.jit
+def bell_log(distance, variance, NORMALIZED: tl.constexpr):
+    curve = distance * distance * (-0.5 / variance)[:, None]
+    if NORMALIZED:
+        curve -= (0.5 * tl.log(6.283185307179586 * variance))[:, None]
+    return curve
+
+
+@triton.jit
+def ramp_of(term, distance, span):
+    found = (term.softness + span[:, None] - tl.abs(distance)) * (1.0 / term.softness)
+    return tl.minimum(tl.maximum(found, LOWEST_RAMP), 1.0)
+
+
+@triton.jit
+def weighed(
+    s, exists, terms, b, h, row, live, i, key,
+    ACTIVE: tl.constexpr, TERMS: tl.constexpr, COUNT: tl.constexpr,
+):  # fmt: skip
+    """Scores after the first COUNT weights, and the pairs that they leave."""
+    distance = (key[None, :] - i[:, None]).to(tl.float32)
+    for t in tl.static_range(COUNT):
+        if (ACTIVE >> TERMS[t][1]) & 1:
+            term = terms[t]
+            if TERMS[t][0] == BELL_BIAS:
+                variance = tl.load(at(term, b, h, row), mask=live, other=1.0)
+                s += bell_log(distance, variance, TERMS[t][2])
+            elif TERMS[t][0] == BELL_SCORE:
+                variance = tl.load(at(term, b, h, row), mask=live, other=1.0)
+                s *= tl.exp(bell_log(distance, variance, TERMS[t][2]))
+            elif TERMS[t][0] == RAMP:
+                span = tl.load(at(term, b, h, row), mask=live, other=0.0)
+                s = tl.where((span == span)[:, None], s + tl.log(ramp_of(term, distance, span)), span[:, None])
+            elif TERMS[t][0] == BIAS:
+                start = at(term, b, h, row)[:, None] + key.to(tl.int64)[None, :] * term.key
+                bias = tl.load(start, mask=exists, other=0.0).to(tl.float32)
+                gone = bias <= term.lowest
+                s += tl.where(gone, 0.0, bias)
+                exists = exists & ~gone
+            elif TERMS[t][0] == DISTANCE:
+                place = key[None, :] - i[:, None] + (term.length - 1 - term.right)
+                place = tl.minimum(tl.maximum(place, 0), term.length - 1)
+                s += tl.load(term.data + h * term.head + place)
+            elif TERMS[t][0] == ALIBI:
+                s -= tl.load(term.data + h * term.head) * tl.abs(distance)
+    return s, exists
+
+
+@triton.jit
+def multiplier(
+    terms, drop, b, h, row, live, i, key,
+    ACTIVE: tl.constexpr, TERMS: tl.constexpr, DROPOUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """What multiplies the probabilities after the normaliser: factors of weights, and dropout."""
+    found = tl.full([BM, BN], 1.0, tl.float32)
+    distance = (key[None, :] - i[:, None]).to(tl.float32)
+    for t in tl.static_range(len(TERMS)):
+        if (ACTIVE >> TERMS[t][1]) & 1:
+            if TERMS[t][0] == BELL_WEIGHT:
+                variance = tl.load(at(terms[t], b, h, row), mask=live, other=1.0)
+                found *= tl.exp(bell_log(distance, variance, TERMS[t][2]))
+    if DROPOUT:
+        zero = tl.zeros([BM, BN], tl.int32)
+        j = zero + key[None, :]
+        words = tl.philox(tl.load(drop.seed), j >> 2, zero + i[:, None], zero + h, zero + b)
+        lane = j & 3
+        word = tl.where(lane < 2, tl.where(lane == 0, words[0], words[1]), tl.where(lane == 2, words[2], words[3]))
+        kept = word.to(tl.uint32).to(tl.int64) >= drop.least
+        found = tl.where(kept, found * drop.scale, 0.0)
+    return found
+
+
+@triton.jit
+def careful_dot(a, exists, x, total, K: tl.constexpr):
+    """total + a x over the pairs that exist alone, key by key: for tiles with a NaN or an infinity,
+    which 0 times must not come near.
+    """
+    place = tl.arange(0, K)
+    for j in range(K):
+        own = place == j
+        weight = tl.sum(tl.where(own[None, :], a, 0.0), 1)
+        seen = tl.max(tl.where(own[None, :], exists.to(tl.int32), 0), 1)
+        values = tl.sum(tl.where(own[:, None], x.to(tl.float32), 0.0), 0)
+        total += tl.where(seen[:, None] > 0, weight[:, None] * values[None, :], 0.0)
+    return total

@@ -5,30 +5,32 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .outputs import at_limits
+from .outputs import at_limits, has_broken
 from .pairs import (
     BELL_SCORE,
+    FINE,
+    LOG2E,
     at,
     bell_log,
     careful_dot,
     head_of,
     interval,
     keys_at,
-    load_rows,
+    load_tile,
     multiplier,
     pairs_of,
     row_of,
+    scores,
     store_rows,
     tile_words,
-    weighed,
 )
 from .queries import score_gradient
 
 
 @triton.jit
 def extents(
-    rows, part, reaches, low, high, shift, places,
-    BM: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr, REACHES: tl.constexpr,
+    rows, part, reaches, low, high, shift, places, BM: tl.constexpr, INDEXED: tl.constexpr,
+    LISTED: tl.constexpr, KINDS: tl.constexpr, REACHES: tl.constexpr,
 ):  # fmt: skip
     """For every tile of query rows the first key that one of them meets, and one past the last."""
     tile = tl.program_id(0)
@@ -46,10 +48,10 @@ def extents(
 
 @triton.jit
 def _step(
-    dk, dv, keys, values, key, present, key_slot, q, grad, limits, means, part, rows, terms, reaches, drop,
-    b, h, place, tile, entry, shift, scale,
-    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    INDEXED: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr,
+    dk, dv, keys, values, key, present, key_slot, q, grad, limits, means, part, rows, terms,
+    reaches, drop, b, h, place, tile, entry, shift, scale, D: tl.constexpr, DV: tl.constexpr,
+    PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, INDEXED: tl.constexpr,
+    KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr,
     FACTORS: tl.constexpr, CAREFUL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of query rows."""
@@ -61,17 +63,17 @@ def _step(
     words = tl.zeros([BM], tl.int64)
     if KINDS[0][3]:
         words = tile_words(part, b, place, slot, entry, KINDS, 0)
-    query = load_rows(q, b, h, row, live, D, PD)
-    gradient = load_rows(grad, b, h, row, live, DV, PDV)
+    query = load_tile(q, b, h, tile * BM, row, live, D, PD, BM, INDEXED, True)
+    gradient = load_tile(grad, b, h, tile * BM, row, live, DV, PDV, BM, INDEXED, True)
     limit = tl.load(at_limits(limits, b, h, row), mask=live, other=float("-inf")).to(tl.float32)
-    limit = tl.where(limit == float("-inf"), float("inf"), limit)
+    limit = tl.where(limit == float("-inf"), float("inf"), limit * LOG2E)
     mean = tl.load(at_limits(means, b, h, row), mask=live, other=0.0)
-    s = tl.dot(query, tl.trans(keys), input_precision=PRECISION) * scale
+    s = tl.dot(query, tl.trans(keys), input_precision=PRECISION)
     da = tl.dot(gradient, tl.trans(values), input_precision=PRECISION)
     exists = pairs_of(
         part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words, KINDS, 0, REACHES
     )
-    s, exists = weighed(s, exists, terms, b, h, row, live, i, key, KINDS[0][4], TERMS, len(TERMS))
+    s, exists = scores(s, exists, terms, scale, b, h, row, live, i, key, KINDS[0][4], TERMS)
     factor = tl.full([BM, BN], 1.0, tl.float32)
     if DROPOUT or FACTORS:
         factor = multiplier(terms, drop, b, h, row, live, i, key, KINDS[0][4], TERMS, DROPOUT, BM, BN)
@@ -94,11 +96,12 @@ def _step(
 
 @triton.jit
 def _all_rows(
-    keys, values, key, present, key_slot, q, grad, limits, means, tile_low, tile_high, part, rows, terms, reaches,
-    drop, b, key_head, start, shift, places, scale, each, tiles, low_batch, low_head,
-    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr,
-    DROPOUT: tl.constexpr, FACTORS: tl.constexpr, SCAN: tl.constexpr, CAREFUL: tl.constexpr, PRECISION: tl.constexpr,
+    keys, values, key, present, key_slot, q, grad, limits, means, tile_low, tile_high, part, rows,
+    terms, reaches, drop, b, key_head, start, shift, places, scale, each, tiles, low_batch,
+    low_head, D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr,
+    KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr,
+    FACTORS: tl.constexpr, SCAN: tl.constexpr, CAREFUL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     dk = tl.zeros([BN, PD], tl.float32)
     dv = tl.zeros([BN, PDV], tl.float32)
@@ -113,9 +116,10 @@ def _all_rows(
                     entry = tl.load(part.column_entry + e)
                     for tile in range(own, own + 64 // BM):
                         dk, dv = _step(
-                            dk, dv, keys, values, key, present, key_slot, q, grad, limits, means, part, rows, terms,
-                            reaches, drop, b, h, place, tile, entry, shift, scale, D, DV, PD, PDV, BM, BN, INDEXED,
-                            KINDS, TERMS, REACHES, DROPOUT, FACTORS, CAREFUL, PRECISION,
+                            dk, dv, keys, values, key, present, key_slot, q, grad, limits, means,
+                            part, rows, terms, reaches, drop, b, h, place, tile, entry, shift,
+                            scale, D, DV, PD, PDV, BM, BN, INDEXED, KINDS, TERMS, REACHES, DROPOUT,
+                            FACTORS, CAREFUL, PRECISION,
                         )  # fmt: skip
             else:
                 first_tile = tiles
@@ -130,40 +134,84 @@ def _all_rows(
                     last_tile = tl.maximum(last_tile, tl.max(tl.where(hit, tile, -1), 0))
                 for tile in range(first_tile, last_tile + 1):
                     dk, dv = _step(
-                        dk, dv, keys, values, key, present, key_slot, q, grad, limits, means, part, rows, terms,
-                        reaches, drop, b, h, place, tile, 0, shift, scale, D, DV, PD, PDV, BM, BN, INDEXED, KINDS,
-                        TERMS, REACHES, DROPOUT, FACTORS, CAREFUL, PRECISION,
+                        dk, dv, keys, values, key, present, key_slot, q, grad, limits, means, part,
+                        rows, terms, reaches, drop, b, h, place, tile, 0, shift, scale, D, DV, PD,
+                        PDV, BM, BN, INDEXED, KINDS, TERMS, REACHES, DROPOUT, FACTORS, CAREFUL,
+                        PRECISION,
                     )  # fmt: skip
     return dk, dv
 
 
 @triton.jit
-def key_gradients(
-    q, k, v, grad, limits, means, dk, dv, tile_low, tile_high, rows, part, terms, reaches, drop, shift, places,
-    key_heads, scale, each, tiles, low_batch, low_head,
-    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr,
-    DROPOUT: tl.constexpr, FACTORS: tl.constexpr, SCAN: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+def _differentiate(
+    key_tile, unit, q, k, v, grad, limits, means, dk, dv, tile_low, tile_high, broken, rows, part,
+    terms, reaches, drop, shift, places, key_heads, scale, each, tiles, low_batch, low_head,
+    key_tiles, D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr,
+    KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr,
+    FACTORS: tl.constexpr, SCAN: tl.constexpr, ADD: tl.constexpr, CAREFUL: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """What one part adds to dk and dv."""
-    start = tl.program_id(0) * BN
-    b = tl.program_id(1) // key_heads
-    key_head = tl.program_id(1) % key_heads
+    """One tile of keys, for one sample and key head (a unit)."""
+    start = key_tile * BN
+    b = unit // key_heads
+    key_head = unit % key_heads
     key_slot = start + tl.arange(0, BN)
     key, present = keys_at(part, b, key_slot, KINDS, 0)
-    keys = load_rows(k, b, key_head, key, present, D, PD)
-    values = load_rows(v, b, key_head, key, present, DV, PDV)
+    keys = load_tile(k, b, key_head, start, key, present, D, PD, BN, KINDS[0][0], True)
+    values = load_tile(v, b, key_head, start, key, present, DV, PDV, BN, KINDS[0][0], True)
     to_k, to_v = _all_rows(
-        keys, values, key, present, key_slot, q, grad, limits, means, tile_low, tile_high, part, rows, terms, reaches,
-        drop, b, key_head, start, shift, places, scale, each, tiles, low_batch, low_head, D, DV, PD, PDV, BM, BN,
-        INDEXED, LISTED, KINDS, TERMS, REACHES, DROPOUT, FACTORS, SCAN, False, PRECISION,
+        keys, values, key, present, key_slot, q, grad, limits, means, tile_low, tile_high, part,
+        rows, terms, reaches, drop, b, key_head, start, shift, places, scale, each, tiles,
+        low_batch, low_head, D, DV, PD, PDV, BM, BN, INDEXED, LISTED, KINDS, TERMS, REACHES,
+        DROPOUT, FACTORS, SCAN, CAREFUL, PRECISION,
     )  # fmt: skip
-    if tl.max((to_k != to_k).to(tl.int32)) + tl.max((to_v != to_v).to(tl.int32)) > 0:
-        to_k, to_v = _all_rows(
-            keys, values, key, present, key_slot, q, grad, limits, means, tile_low, tile_high, part, rows, terms,
-            reaches, drop, b, key_head, start, shift, places, scale, each, tiles, low_batch, low_head, D, DV, PD, PDV,
-            BM, BN, INDEXED, LISTED, KINDS, TERMS, REACHES, DROPOUT, FACTORS, SCAN, True, PRECISION,
-        )  # fmt: skip
-    inside = key_slot < part.length
-    store_rows(dk, to_k * scale, b, key_head, key, inside, D, PD, ADD)
-    store_rows(dv, to_v, b, key_head, key, inside, DV, PDV, ADD)
+    own = key_slot < part.length
+    if not CAREFUL:
+        bad = tl.maximum(tl.max((to_k != to_k).to(tl.int32)), tl.max((to_v != to_v).to(tl.int32)))
+        tl.store(broken + unit * key_tiles + key_tile, bad)
+        own = own & ((key_slot * 0 + bad) == 0)
+    store_rows(dk, to_k * scale, b, key_head, key, own, D, PD, ADD)
+    store_rows(dv, to_v, b, key_head, key, own, DV, PDV, ADD)
+
+
+@triton.jit
+def key_gradients(
+    q, k, v, grad, limits, means, dk, dv, tile_low, tile_high, broken, rows, part, terms, reaches,
+    drop, shift, places, key_heads, scale, each, tiles, low_batch, low_head, key_tiles,
+    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr,
+    TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr, FACTORS: tl.constexpr,
+    SCAN: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """What one part adds to dk and dv."""
+    _differentiate(
+        tl.program_id(0), tl.program_id(1), q, k, v, grad, limits, means, dk, dv, tile_low,
+        tile_high, broken, rows, part, terms, reaches, drop, shift, places, key_heads, scale, each,
+        tiles, low_batch, low_head, key_tiles, D, DV, PD, PDV, BM, BN, INDEXED, LISTED, KINDS,
+        TERMS, REACHES, DROPOUT, FACTORS, SCAN, ADD, False, PRECISION,
+    )  # fmt: skip
+
+
+@triton.jit
+def repair_key_gradients(
+    q, k, v, grad, limits, means, dk, dv, tile_low, tile_high, broken, rows, part, terms, reaches,
+    drop, shift, places, key_heads, scale, each, tiles, low_batch, low_head, key_tiles, units,
+    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr,
+    TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr, FACTORS: tl.constexpr,
+    SCAN: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """The tiles in which a NaN appeared, once more, pair by pair."""
+    start = tl.program_id(0) * CHUNK
+    if has_broken(broken, start, key_tiles * units, CHUNK):
+        for work in range(start, tl.minimum(start + CHUNK, key_tiles * units)):
+            if tl.load(broken + work) > 0:
+                for part_of in range(BN // FINE):
+                    _differentiate(
+                        work % key_tiles * (BN // FINE) + part_of, work // key_tiles, q, k, v,
+                        grad, limits, means, dk, dv, tile_low, tile_high, broken, rows, part,
+                        terms, reaches, drop, shift, places, key_heads, scale, each, tiles,
+                        low_batch, low_head, key_tiles, D, DV, PD, PDV, BM, FINE, INDEXED, LISTED,
+                        KINDS, TERMS, REACHES, DROPOUT, FACTORS, SCAN, ADD, True, PRECISION,
+                    )  # fmt: skip

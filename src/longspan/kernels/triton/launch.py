@@ -11,14 +11,25 @@ from torch import Tensor
 
 from ...fixed_order import row_sum
 from ..problem import AlibiTerm, Problem
-from .arguments import Drop, Numbers, WalkArguments, terms_of, vectors, walk_arguments
-from .outputs import outputs
-from .keys import extents, key_gradients
-from .queries import query_gradients
+from .arguments import (
+    Drop,
+    Numbers,
+    PartValues,
+    WalkArguments,
+    terms_of,
+    vectors,
+    walk_arguments,
+)
+from .keys import extents, key_gradients, repair_key_gradients
+from .outputs import outputs, repair_outputs
+from .queries import query_gradients, repair_query_gradients
 
 __all__ = ["backward", "forward"]
 
+# Tile bounds that a program of the keys' gradients reads at once.
 MOST_SCANNED = 1024
+# Tiles that a program of a repair looks after.
+CHUNK = 64
 
 
 class _Call:
@@ -57,6 +68,19 @@ class _Call:
     def of_walk(self, walk: WalkArguments) -> dict[str, Any]:
         return {"INDEXED": walk.indexed, "LISTED": walk.listed}
 
+    def flags(self, grid: tuple[int, int]) -> Tensor:
+        """A number for every program, which says whether it met a NaN."""
+        return torch.empty(grid[0] * grid[1], dtype=torch.int32, device=self.problem.q.device)
+
+
+def _launch(
+    kernel: Any, repair: Any, grid: tuple[int, int], arguments: tuple[Any, ...], **constants: Any
+) -> None:
+    """Launches a kernel, and the one that computes again, with care, where it met a NaN."""
+    kernel[grid](*arguments, **constants)
+    programs = (triton.cdiv(grid[0] * grid[1], CHUNK),)
+    repair[programs](*arguments, grid[1], **constants, CHUNK=CHUNK)
+
 
 def _block(q: Tensor) -> int:
     """Rows and keys of a tile; whole ones make up the tiles of a list."""
@@ -91,21 +115,29 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     out = make(shape, dtype=torch.float32 if merged else q.dtype)
     limits = q.new_full(shape[:3], -math.inf, dtype=torch.float64)
     for number, walk in enumerate(call.walks):
-        outputs[call.grid(walk)](
-            call.q,
-            call.k,
-            call.v,
-            vectors(out),
-            _numbers(limits),
-            walk.rows,
-            walk.parts,
-            call.terms,
-            (),
-            call.drop,
-            call.shift,
-            walk.places,
-            problem.scale,
-            call.each,
+        grid = call.grid(walk)
+        _launch(
+            outputs,
+            repair_outputs,
+            grid,
+            (
+                call.q,
+                call.k,
+                call.v,
+                vectors(out),
+                _numbers(limits),
+                call.flags(grid),
+                walk.rows,
+                walk.parts,
+                call.terms,
+                (),
+                call.drop,
+                call.shift,
+                walk.places,
+                problem.scale,
+                call.each,
+                grid[0],
+            ),
             **call.constants,
             **call.of_walk(walk),
             KINDS=walk.kinds,
@@ -146,24 +178,32 @@ def backward(
     given, limits = vectors(grad), limits.contiguous()
     common = (call.drop, call.shift)
     for number, walk in enumerate(walks):
-        query_gradients[call.grid(walk)](
-            call.q,
-            call.k,
-            call.v,
-            vectors(out),
-            given,
-            _numbers(limits),
-            _numbers(means),
-            vectors(dq),
-            tuple(_numbers(x) for x in sums),
-            walk.rows,
-            walk.parts,
-            call.terms,
-            (),
-            *common,
-            walk.places,
-            problem.scale,
-            call.each,
+        grid = call.grid(walk)
+        _launch(
+            query_gradients,
+            repair_query_gradients,
+            grid,
+            (
+                call.q,
+                call.k,
+                call.v,
+                vectors(out),
+                given,
+                _numbers(limits),
+                _numbers(means),
+                vectors(dq),
+                tuple(_numbers(x) for x in sums),
+                call.flags(grid),
+                walk.rows,
+                walk.parts,
+                call.terms,
+                (),
+                *common,
+                walk.places,
+                problem.scale,
+                call.each,
+                grid[0],
+            ),
             **call.constants,
             **call.of_walk(walk),
             KINDS=walk.kinds,
@@ -175,47 +215,39 @@ def backward(
         )
     for walk in walks:
         for part, kind in zip(walk.parts, walk.kinds, strict=True):
-            tiles = triton.cdiv(walk.rows.length, call.block)
-            shape = (call.batch * walk.places, tiles)
-            low, high = (torch.empty(shape, dtype=torch.int32, device=q.device) for _ in range(2))
-            if not kind[3]:
-                extents[call.grid(walk)](
-                    walk.rows,
-                    part,
-                    (),
+            tiles, _ = call.grid(walk)
+            low, high = _extents(call, walk, part, kind)
+            grid = triton.cdiv(part.length, call.block), call.batch * k.shape[1]
+            _launch(
+                key_gradients,
+                repair_key_gradients,
+                grid,
+                (
+                    call.q,
+                    call.k,
+                    call.v,
+                    given,
+                    _numbers(limits),
+                    _numbers(means),
+                    vectors(dk),
+                    vectors(dv),
                     low,
                     high,
-                    call.shift,
+                    call.flags(grid),
+                    walk.rows,
+                    part,
+                    call.terms,
+                    (),
+                    *common,
                     walk.places,
-                    BM=call.block,
-                    **call.of_walk(walk),
-                    KINDS=(kind,),
-                    REACHES=(),
-                )
-            key_heads = k.shape[1]
-            key_gradients[(triton.cdiv(part.length, call.block), call.batch * key_heads)](
-                call.q,
-                call.k,
-                call.v,
-                given,
-                _numbers(limits),
-                _numbers(means),
-                vectors(dk),
-                vectors(dv),
-                low,
-                high,
-                walk.rows,
-                part,
-                call.terms,
-                (),
-                *common,
-                walk.places,
-                key_heads,
-                problem.scale,
-                call.each,
-                tiles,
-                walk.places * tiles,
-                tiles,
+                    k.shape[1],
+                    problem.scale,
+                    call.each,
+                    tiles,
+                    walk.places * tiles,
+                    tiles,
+                    grid[0],
+                ),
                 **call.constants,
                 **call.of_walk(walk),
                 KINDS=(kind,),
@@ -223,6 +255,29 @@ def backward(
                 ADD=not alone,
             )
     return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), _gradients(problem, call, sums)
+
+
+def _extents(
+    call: _Call, walk: WalkArguments, part: PartValues, kind: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """For every tile of rows the keys that it meets; not needed for a list of tiles."""
+    grid, device = call.grid(walk), call.problem.q.device
+    low, high = (torch.empty(grid[::-1], dtype=torch.int32, device=device) for _ in range(2))
+    if not kind[3]:
+        extents[grid](
+            walk.rows,
+            part,
+            (),
+            low,
+            high,
+            call.shift,
+            walk.places,
+            BM=call.block,
+            **call.of_walk(walk),
+            KINDS=(kind,),
+            REACHES=(),
+        )
+    return low, high
 
 
 def _gradients(

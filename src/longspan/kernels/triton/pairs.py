@@ -18,7 +18,11 @@ BIAS = tl.constexpr(4)
 DISTANCE = tl.constexpr(5)
 ALIBI = tl.constexpr(6)
 
+# Rows or keys that are computed at once where care is needed.
+FINE = tl.constexpr(16)
+
 LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
 LOWEST_RAMP = tl.constexpr(1.1754944e-38)
 
 
@@ -54,6 +58,35 @@ def load_rows(x, b, h, row, live, SIZE: tl.constexpr, PADDED: tl.constexpr):
         return tl.load(place, mask=live[:, None], other=0.0)
     else:
         return tl.load(place, mask=live[:, None] & (d < SIZE)[None, :], other=0.0)
+
+
+@triton.jit
+def load_run(x, b, h, start, live, SIZE: tl.constexpr, PADDED: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr):
+    """COUNT rows that follow one another: one pointer, and offsets that are small however long the
+    tensor is.
+    """
+    d = tl.arange(0, PADDED)
+    wide = b.to(tl.int64)
+    base = x.data + wide * x.batch + h.to(tl.int64) * x.head + (wide * 0 + start) * x.row
+    place = base + (tl.arange(0, COUNT)[:, None] * x.row + d[None, :])
+    if MASKED:
+        return tl.load(place, mask=live[:, None] & (d < SIZE)[None, :], other=0.0)
+    elif PADDED == SIZE:
+        return tl.load(place)
+    else:
+        return tl.load(place, mask=(d < SIZE)[None, :], other=0.0)
+
+
+@triton.jit
+def load_tile(
+    x, b, h, start, row, live, SIZE: tl.constexpr, PADDED: tl.constexpr, COUNT: tl.constexpr,
+    INDEXED: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Rows of an order from a slot on, `(COUNT, PADDED)`."""
+    if INDEXED:
+        return load_rows(x, b, h, row, live, SIZE, PADDED)
+    else:
+        return load_run(x, b, h, start, live, SIZE, PADDED, COUNT, MASKED)
 
 
 @triton.jit
@@ -145,8 +178,8 @@ def ramp_of(term, distance, span):
 
 @triton.jit
 def weighed(
-    s, exists, terms, b, h, row, live, i, key,
-    ACTIVE: tl.constexpr, TERMS: tl.constexpr, COUNT: tl.constexpr,
+    s, exists, terms, b, h, row, live, i, key, ACTIVE: tl.constexpr, TERMS: tl.constexpr,
+    COUNT: tl.constexpr,
 ):  # fmt: skip
     """Scores after the first COUNT weights, and the pairs that they leave."""
     distance = (key[None, :] - i[:, None]).to(tl.float32)
@@ -178,9 +211,22 @@ def weighed(
 
 
 @triton.jit
+def scores(
+    product, exists, terms, scale, b, h, row, live, i, key, ACTIVE: tl.constexpr,
+    TERMS: tl.constexpr,
+):  # fmt: skip
+    """Scores of a tile after all weights, times log2(e), and the pairs that are left."""
+    if len(TERMS) == 0:
+        return product * (scale * LOG2E), exists
+    else:
+        s, exists = weighed(product * scale, exists, terms, b, h, row, live, i, key, ACTIVE, TERMS, len(TERMS))
+        return s * LOG2E, exists
+
+
+@triton.jit
 def multiplier(
-    terms, drop, b, h, row, live, i, key,
-    ACTIVE: tl.constexpr, TERMS: tl.constexpr, DROPOUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    terms, drop, b, h, row, live, i, key, ACTIVE: tl.constexpr, TERMS: tl.constexpr,
+    DROPOUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """What multiplies the probabilities after the normaliser: factors of weights, and dropout."""
     found = tl.full([BM, BN], 1.0, tl.float32)

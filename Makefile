@@ -10,10 +10,10 @@ INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/longspan/
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test format docs clean
+.PHONY: help install run test test-gpu format docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Install longspan and its tools into .venv
 
@@ -26,6 +26,9 @@ test: $(STAMP) ## Check format, lint, types and docs, then run the tests
 	$(BIN)/mypy
 	$(BIN)/mkdocs --quiet build --strict --site-dir build/site
 	$(BIN)/pytest
+
+test-gpu: $(STAMP) ## Run the tests that need a CUDA device
+	CUBLAS_WORKSPACE_CONFIG=:4096:8 $(BIN)/pytest -m gpu
 
 format: $(STAMP) ## Format the code and apply the safe fixes of the linter
 	$(BIN)/ruff format

@@ -7,6 +7,9 @@ import random
 from collections.abc import Iterator
 from importlib.util import find_spec
 
+# Before NumPy is loaded: Triton's interpreter multiplies small matrices, and threads only wait.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 import torch
 from hypothesis import settings
@@ -14,8 +17,8 @@ from hypothesis import settings
 settings.register_profile("longspan", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("longspan")
 
-# Triton decides when it is imported whether it interprets kernels; where there is no GPU, tests of its
-# kernels want that.
+# Triton decides when it is imported whether it interprets kernels; where there is no GPU, tests of
+# its kernels want that.
 if find_spec("triton") is not None and not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
     import triton.language  # noqa: F401

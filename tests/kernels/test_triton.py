@@ -59,7 +59,8 @@ class TestInterpretedTriton(TritonContract):
         monkeypatch.setenv("TRITON_INTERPRET", "1")
         yield
 
-    def check(self, case: Case, dtype: torch.dtype) -> None:
-        # The interpreter computes bfloat16 wrongly.
-        if dtype == torch.float32:
-            super().check(case, dtype)
+    def refused(self, case: Case, dtype: torch.dtype) -> bool:
+        # The interpreter computes bfloat16 wrongly, and long rows for minutes.
+        if dtype != torch.float32 or case.size.m > 10_000:
+            return True
+        return super().refused(case, dtype)

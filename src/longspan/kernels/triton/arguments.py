@@ -50,21 +50,21 @@ class TermValues(NamedTuple):
     """A weight's tensor, by strides, and its numbers."""
 
     data: Tensor
-    batch: int
-    head: int
-    row: int
-    key: int
-    length: int
-    right: int
-    softness: float
-    lowest: float
+    batch: int = 0
+    head: int = 0
+    row: int = 0
+    key: int = 0
+    length: int = 0
+    right: int = 0
+    softness: float = 1.0
+    lowest: float = 0.0
 
 
 class Rows(NamedTuple):
     """An order of queries, and the heads that a walk is for."""
 
-    index: Tensor
-    index_batch: int
+    order: Tensor
+    order_batch: int
     length: int
     heads: Tensor
 
@@ -85,8 +85,8 @@ class PartValues(NamedTuple):
     high: Tensor
     high_batch: int
     high_head: int
-    index: Tensor
-    index_batch: int
+    order: Tensor
+    order_batch: int
     length: int
     allowed: Tensor
     allowed_batch: int
@@ -123,12 +123,12 @@ class WalkArguments(NamedTuple):
 
 def vectors(x: Tensor) -> Vectors:
     x = x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous()
-    return Vectors(x, *x.stride()[:3])
+    return Vectors(x, x.stride(0), x.stride(1), x.stride(2))
 
 
 def walk_arguments(walk: Walk, heads: int, device: torch.device) -> WalkArguments:
     """The walk's arguments, from the last time where the layout is the same."""
-    known = walk.plan.get("triton")
+    known: WalkArguments | None = walk.plan.get("triton")
     if known is None or known.places != (heads if walk.heads is None else len(walk.heads)):
         known = walk.plan["triton"] = _walk(walk, heads, device)
     return known
@@ -249,18 +249,24 @@ def _term(term: Term) -> tuple[TermValues, int, bool, str]:
         return _per_row(term.span)._replace(softness=term.softness), RAMP, False, "span"
     if isinstance(term, BiasTerm):
         bias = term.tensor
-        strides = [_shared(bias, dim) for dim in range(4)]
-        lowest = float(torch.finfo(bias.dtype).min)
-        return TermValues(bias, *strides, 0, 0, 1.0, lowest), BIAS, False, "tensor"
+        own = TermValues(
+            bias,
+            batch=_shared(bias, 0),
+            head=_shared(bias, 1),
+            row=_shared(bias, 2),
+            key=_shared(bias, 3),
+            lowest=float(torch.finfo(bias.dtype).min),
+        )
+        return own, BIAS, False, "tensor"
     if isinstance(term, DistanceTerm):
         table = term.table.float().contiguous()
-        own = TermValues(table, 0, _shared(table, 0), 0, 0, table.shape[1], term.right, 1.0, 0.0)
+        own = TermValues(table, head=_shared(table, 0), length=table.shape[1], right=term.right)
         return own, DISTANCE, False, "table"
     assert isinstance(term, AlibiTerm)
     slopes = term.slopes.float().contiguous()
-    return TermValues(slopes, 0, _shared(slopes, 0), 0, 0, 0, 0, 1.0, 0.0), ALIBI, False, "slopes"
+    return TermValues(slopes, head=_shared(slopes, 0)), ALIBI, False, "slopes"
 
 
 def _per_row(x: Tensor) -> TermValues:
     x = x.float()
-    return TermValues(x, *(_shared(x, dim) for dim in range(3)), 0, 0, 0, 1.0, 0.0)
+    return TermValues(x, batch=_shared(x, 0), head=_shared(x, 1), row=_shared(x, 2))

@@ -40,7 +40,8 @@ def extents(
     slot = tile * BM + tl.arange(0, BM)
     live = slot < rows.length
     row = row_of(rows, b, slot, live, INDEXED)
-    first, last = interval(part, reaches, b, h, place, slot, live, row, row + shift, KINDS, 0, REACHES)
+    i = row + shift
+    first, last = interval(part, reaches, b, h, place, slot, live, row, i, KINDS, 0, REACHES)
     to = tl.program_id(1) * tl.num_programs(0) + tile
     tl.store(low + to, tl.min(tl.where(first < last, first, 2147483647), 0))
     tl.store(high + to, tl.max(last, 0))
@@ -71,12 +72,15 @@ def _step(
     s = tl.dot(query, tl.trans(keys), input_precision=PRECISION)
     da = tl.dot(gradient, tl.trans(values), input_precision=PRECISION)
     exists = pairs_of(
-        part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words, KINDS, 0, REACHES
-    )
+        part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words, KINDS,
+        0, REACHES,
+    )  # fmt: skip
     s, exists = scores(s, exists, terms, scale, b, h, row, live, i, key, KINDS[0][4], TERMS)
     factor = tl.full([BM, BN], 1.0, tl.float32)
     if DROPOUT or FACTORS:
-        factor = multiplier(terms, drop, b, h, row, live, i, key, KINDS[0][4], TERMS, DROPOUT, BM, BN)
+        factor = multiplier(
+            terms, drop, b, h, row, live, i, key, KINDS[0][4], TERMS, DROPOUT, BM, BN
+        )
     p, ds = score_gradient(s, limit, exists, da, factor, mean, DROPOUT or FACTORS)
     a = p * factor
     distance = (key[None, :] - i[:, None]).to(tl.float32)
@@ -84,7 +88,8 @@ def _step(
         if (KINDS[0][4] >> TERMS[t][1]) & 1:
             if TERMS[t][0] == BELL_SCORE:
                 variance = tl.load(at(terms[t], b, h, row), mask=live, other=1.0)
-                ds = tl.where(ds == 0.0, 0.0, ds * tl.exp(bell_log(distance, variance, TERMS[t][2])))
+                bell = tl.exp(bell_log(distance, variance, TERMS[t][2]))
+                ds = tl.where(ds == 0.0, 0.0, ds * bell)
     if CAREFUL:
         dv = careful_dot(tl.trans(a), tl.trans(exists), gradient, dv, BM)
         dk = careful_dot(tl.trans(ds), tl.trans(exists), query, dk, BM)

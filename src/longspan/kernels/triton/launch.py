@@ -101,7 +101,7 @@ def _plain(kinds: tuple[tuple[int, ...], ...]) -> tuple[bool, ...]:
 
 
 def _numbers(x: Tensor) -> Numbers:
-    return Numbers(x, *x.stride()[:3])
+    return Numbers(x, x.stride(0), x.stride(1), x.stride(2))
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -280,9 +280,7 @@ def _extents(
     return low, high
 
 
-def _gradients(
-    problem: Problem, call: _Call, sums: list[Tensor]
-) -> dict[tuple[int, str], Tensor]:
+def _gradients(problem: Problem, call: _Call, sums: list[Tensor]) -> dict[tuple[int, str], Tensor]:
     found = {}
     terms = {term.number: term for term in problem.terms}
     for key, total in zip(call.summed, sums, strict=True):

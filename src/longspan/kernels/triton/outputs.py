@@ -39,8 +39,9 @@ def _step(
     exists = tl.full([BM, BN], True, tl.int1)
     if not INNER:
         exists = pairs_of(
-            part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words, KINDS, P, REACHES
-        )
+            part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words,
+            KINDS, P, REACHES,
+        )  # fmt: skip
     s, exists = scores(s, exists, terms, scale, b, h, row, live, i, key, KINDS[P][4], TERMS)
     s = tl.where(exists, s, float("-inf"))
     new = tl.maximum(top, tl.max(s, 1))

@@ -1,8 +1,9 @@
 """What every kernel asks about a tile: which rows and keys, which pairs exist, what weights do.
 
-A part's `KIND` and a term's are tuples of constants, by which a kernel is specialised:
-    KIND: (keys have an index, some keys are struck out, documents, tile list, active bits)
-    TERMS: for each weight (kind, its number, normalised, is its gradient wanted)
+Parts and weights have tuples of constants, by which a kernel is specialised:
+    KINDS: for each part (keys have an index, some are struck out, documents, tile list, the bits of
+        the weights that act)
+    TERMS: for each weight (kind, its number, normalised, the place of its gradient or −1)
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def head_of(rows, place, LISTED: tl.constexpr):
 def row_of(rows, b, slot, live, INDEXED: tl.constexpr):
     """Query rows at slots of the walk's order; 0 where there is none."""
     if INDEXED:
-        return tl.load(rows.index + b * rows.index_batch + slot, mask=live, other=0)
+        return tl.load(rows.order + b * rows.order_batch + slot, mask=live, other=0)
     else:
         return tl.where(live, slot, 0)
 
@@ -61,7 +62,10 @@ def load_rows(x, b, h, row, live, SIZE: tl.constexpr, PADDED: tl.constexpr):
 
 
 @triton.jit
-def load_run(x, b, h, start, live, SIZE: tl.constexpr, PADDED: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr):
+def load_run(
+    x, b, h, start, live,
+    SIZE: tl.constexpr, PADDED: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
     """COUNT rows that follow one another: one pointer, and offsets that are small however long the
     tensor is.
     """
@@ -90,7 +94,9 @@ def load_tile(
 
 
 @triton.jit
-def store_rows(x, values, b, h, row, live, SIZE: tl.constexpr, PADDED: tl.constexpr, ADD: tl.constexpr):
+def store_rows(
+    x, values, b, h, row, live, SIZE: tl.constexpr, PADDED: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
     """Writes rows, or adds to what is there."""
     d = tl.arange(0, PADDED)
     start = x.data + b.to(tl.int64) * x.batch + h.to(tl.int64) * x.head
@@ -102,10 +108,17 @@ def store_rows(x, values, b, h, row, live, SIZE: tl.constexpr, PADDED: tl.conste
 
 
 @triton.jit
-def interval(part, reaches, b, h, place, slot, live, row, i, KINDS: tl.constexpr, P: tl.constexpr, REACHES: tl.constexpr):
-    """First key of every row and one past its last, in slots of the part's order; (0, 0) for none."""
-    low = tl.load(part.low + b * part.low_batch + place * part.low_head + slot, mask=live, other=0)
-    high = tl.load(part.high + b * part.high_batch + place * part.high_head + slot, mask=live, other=0)
+def interval(
+    part, reaches, b, h, place, slot, live, row, i,
+    KINDS: tl.constexpr, P: tl.constexpr, REACHES: tl.constexpr,
+):  # fmt: skip
+    """First key of every row and one past its last, in slots of the part's order; (0, 0) for
+    none.
+    """
+    start = part.low + b * part.low_batch + place * part.low_head
+    low = tl.load(start + slot, mask=live, other=0)
+    start = part.high + b * part.high_batch + place * part.high_head
+    high = tl.load(start + slot, mask=live, other=0)
     if not KINDS[P][0]:
         for r in tl.static_range(len(REACHES)):
             if (KINDS[P][4] >> REACHES[r]) & 1:
@@ -121,7 +134,7 @@ def keys_at(part, b, key_slot, KINDS: tl.constexpr, P: tl.constexpr):
     """Key positions at slots of the part's order, and which of them may be looked at."""
     present = key_slot < part.length
     if KINDS[P][0]:
-        key = tl.load(part.index + b * part.index_batch + key_slot, mask=present, other=0)
+        key = tl.load(part.order + b * part.order_batch + key_slot, mask=present, other=0)
     else:
         key = tl.where(present, key_slot, 0)
     if KINDS[P][1]:
@@ -194,7 +207,8 @@ def weighed(
                 s *= tl.exp(bell_log(distance, variance, TERMS[t][2]))
             elif TERMS[t][0] == RAMP:
                 span = tl.load(at(term, b, h, row), mask=live, other=0.0)
-                s = tl.where((span == span)[:, None], s + tl.log(ramp_of(term, distance, span)), span[:, None])
+                more = tl.log(ramp_of(term, distance, span))
+                s = tl.where((span == span)[:, None], s + more, span[:, None])
             elif TERMS[t][0] == BIAS:
                 start = at(term, b, h, row)[:, None] + key.to(tl.int64)[None, :] * term.key
                 bias = tl.load(start, mask=exists, other=0.0).to(tl.float32)
@@ -219,7 +233,9 @@ def scores(
     if len(TERMS) == 0:
         return product * (scale * LOG2E), exists
     else:
-        s, exists = weighed(product * scale, exists, terms, b, h, row, live, i, key, ACTIVE, TERMS, len(TERMS))
+        s, exists = weighed(
+            product * scale, exists, terms, b, h, row, live, i, key, ACTIVE, TERMS, len(TERMS)
+        )
         return s * LOG2E, exists
 
 
@@ -241,7 +257,8 @@ def multiplier(
         j = zero + key[None, :]
         words = tl.philox(tl.load(drop.seed), j >> 2, zero + i[:, None], zero + h, zero + b)
         lane = j & 3
-        word = tl.where(lane < 2, tl.where(lane == 0, words[0], words[1]), tl.where(lane == 2, words[2], words[3]))
+        first = tl.where(lane == 0, words[0], words[1])
+        word = tl.where(lane < 2, first, tl.where(lane == 2, words[2], words[3]))
         kept = word.to(tl.uint32).to(tl.int64) >= drop.least
         found = tl.where(kept, found * drop.scale, 0.0)
     return found

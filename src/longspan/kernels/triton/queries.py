@@ -64,12 +64,15 @@ def _step(
     exists = tl.full([BM, BN], True, tl.int1)
     if not INNER:
         exists = pairs_of(
-            part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words, KINDS, P, REACHES
-        )
+            part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words,
+            KINDS, P, REACHES,
+        )  # fmt: skip
     s, exists = scores(product, exists, terms, scale, b, h, row, live, i, key, KINDS[P][4], TERMS)
     factor = tl.full([BM, BN], 1.0, tl.float32)
     if DROPOUT or FACTORS:
-        factor = multiplier(terms, drop, b, h, row, live, i, key, KINDS[P][4], TERMS, DROPOUT, BM, BN)
+        factor = multiplier(
+            terms, drop, b, h, row, live, i, key, KINDS[P][4], TERMS, DROPOUT, BM, BN
+        )
     p, ds = score_gradient(s, limit, exists, da, factor, mean, DROPOUT or FACTORS)
     if MEAN:
         return acc, added(added(sums, tl.sum(ds, 1), 0), tl.sum(p, 1), 1)
@@ -88,11 +91,13 @@ def _step(
                 elif TERMS[t][0] == BELL_SCORE:
                     if TERMS[t][3] >= 0:
                         after, _ = weighed(
-                            product * scale, exists, terms, b, h, row, live, i, key, KINDS[P][4], TERMS, t + 1
-                        )
+                            product * scale, exists, terms, b, h, row, live, i, key, KINDS[P][4],
+                            TERMS, t + 1,
+                        )  # fmt: skip
                         own = tl.where(ds == 0.0, 0.0, ds * after * squares)
                         sums = added(sums, tl.sum(own, 1), TERMS[t][3])
-                    ds = tl.where(ds == 0.0, 0.0, ds * tl.exp(bell_log(distance, variance, TERMS[t][2])))
+                    bell = tl.exp(bell_log(distance, variance, TERMS[t][2]))
+                    ds = tl.where(ds == 0.0, 0.0, ds * bell)
                 else:
                     if TERMS[t][3] >= 0:
                         own = tl.where(p == 0.0, 0.0, p * factor * da * squares)

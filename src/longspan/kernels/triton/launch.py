@@ -20,6 +20,7 @@ from .arguments import (
     vectors,
     walk_arguments,
 )
+from .configs import options
 from .keys import extents, key_gradients, repair_key_gradients
 from .outputs import outputs, repair_outputs
 from .queries import query_gradients, repair_query_gradients
@@ -30,6 +31,12 @@ __all__ = ["backward", "forward"]
 MOST_SCANNED = 1024
 # Tiles that a program of a repair looks after.
 CHUNK = 64
+
+KERNELS = {
+    "outputs": (outputs, repair_outputs),
+    "queries": (query_gradients, repair_query_gradients),
+    "keys": (key_gradients, repair_key_gradients),
+}
 
 
 class _Call:
@@ -73,11 +80,11 @@ class _Call:
         return torch.empty(grid[0] * grid[1], dtype=torch.int32, device=self.problem.q.device)
 
 
-def _launch(
-    kernel: Any, repair: Any, grid: tuple[int, int], arguments: tuple[Any, ...], **constants: Any
-) -> None:
+def _launch(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], **constants: Any) -> None:
     """Launches a kernel, and the one that computes again, with care, where it met a NaN."""
-    kernel[grid](*arguments, **constants)
+    kernel, repair = KERNELS[name]
+    itemsize = arguments[0].data.element_size()
+    kernel[grid](*arguments, **constants, **options(name, constants, itemsize))
     programs = (triton.cdiv(grid[0] * grid[1], CHUNK),)
     repair[programs](*arguments, grid[1], **constants, CHUNK=CHUNK)
 
@@ -117,8 +124,7 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     for number, walk in enumerate(call.walks):
         grid = call.grid(walk)
         _launch(
-            outputs,
-            repair_outputs,
+            "outputs",
             grid,
             (
                 call.q,
@@ -180,8 +186,7 @@ def backward(
     for number, walk in enumerate(walks):
         grid = call.grid(walk)
         _launch(
-            query_gradients,
-            repair_query_gradients,
+            "queries",
             grid,
             (
                 call.q,
@@ -219,8 +224,7 @@ def backward(
             low, high = _extents(call, walk, part, kind)
             grid = triton.cdiv(part.length, call.block), call.batch * k.shape[1]
             _launch(
-                key_gradients,
-                repair_key_gradients,
+                "keys",
                 grid,
                 (
                     call.q,

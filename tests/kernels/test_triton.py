@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import given, settings
 from torch import Tensor
 
 import longspan as ls
@@ -14,7 +15,7 @@ from longspan.functional.dispatch import refusals
 from longspan.functional.problems import problem_of
 from longspan.kernels import triton as triton_backend
 
-from ..problems import Case
+from ..problems import Case, cases
 from .contract import BackendContract
 
 
@@ -58,6 +59,11 @@ class TestInterpretedTriton(TritonContract):
     def _interpreted(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv("TRITON_INTERPRET", "1")
         yield
+
+    @given(case=cases())
+    @settings(max_examples=12)
+    def test_random_problems(self, case: Case) -> None:
+        self.check(case, torch.float32)
 
     def refused(self, case: Case, dtype: torch.dtype) -> bool:
         # The interpreter computes bfloat16 wrongly, and long rows for minutes.

@@ -93,7 +93,8 @@ def _block(q: Tensor) -> int:
     """Rows and keys of a tile; whole ones make up the tiles of a list."""
     # Products in true float32 are unrolled, not given to the tensor cores: larger ones take the
     # compiler minutes.
-    return 32 if _precision(q) == "ieee" and q.dtype == torch.float32 else 64
+    unrolled = q.dtype == torch.float32 and q.device.type == "cuda" and _precision(q) == "ieee"
+    return 32 if unrolled else 64
 
 
 def _precision(q: Tensor) -> str:

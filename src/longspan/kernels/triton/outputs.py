@@ -11,6 +11,7 @@ from .pairs import (
     careful_dot,
     head_of,
     interval,
+    key_range,
     keys_at,
     load_rows,
     load_tile,
@@ -89,18 +90,7 @@ def _all_keys(
                         KINDS, p, TERMS, REACHES, DROPOUT, FACTORS, False, CAREFUL, PRECISION,
                     )  # fmt: skip
         else:
-            first = tl.min(tl.where(low < high, low, 2147483647), 0)
-            last = tl.max(high, 0)
-            # Where there is none: a start far off would overflow as the loop is pipelined.
-            first = tl.minimum(first, last)
-            inner_first = last
-            inner_last = last
-            if PLAIN[p]:
-                # From the first tile that every row has whole to the last such.
-                inner_first = first + tl.cdiv(tl.max(low, 0) - first, BN) * BN
-                inner_last = first + tl.maximum(tl.min(high, 0) - first, 0) // BN * BN
-                inner_first = tl.minimum(inner_first, last)
-                inner_last = tl.minimum(tl.maximum(inner_last, inner_first), last)
+            first, inner_first, inner_last, last = key_range(low, high, BN, PLAIN[p])
             for start in range(first, inner_first, BN):
                 top, total, acc = _step(
                     top, total, acc, q, k, v, parts[p], terms, reaches, drop, b, h, slot, live,

@@ -130,6 +130,25 @@ def interval(
 
 
 @triton.jit
+def key_range(low, high, BN: tl.constexpr, PLAIN: tl.constexpr):
+    """The first key that a tile of rows meets; from where to where, in steps of BN, every row has
+    whole tiles of keys, if the part has no holes; and one past the last key.
+    """
+    first = tl.min(tl.where(low < high, low, 2147483647), 0)
+    last = tl.max(high, 0)
+    # Where there is none: a start far off would overflow as the loop is pipelined.
+    first = tl.minimum(first, last)
+    inner_first = last
+    inner_last = last
+    if PLAIN:
+        inner_first = first + tl.cdiv(tl.max(low, 0) - first, BN) * BN
+        inner_last = first + tl.maximum(tl.min(high, 0) - first, 0) // BN * BN
+        inner_first = tl.minimum(inner_first, last)
+        inner_last = tl.minimum(tl.maximum(inner_last, inner_first), last)
+    return first, inner_first, inner_last, last
+
+
+@triton.jit
 def keys_at(part, b, key_slot, KINDS: tl.constexpr, P: tl.constexpr):
     """Key positions at slots of the part's order, and which of them may be looked at."""
     present = key_slot < part.length

@@ -26,6 +26,7 @@ constexpr int64_t kRows = 4;
 #include "block.h"
 #include "weights.h"
 #include "attention.h"
+#include "forward.h"
 #include "backward.h"
 #include "rows.h"
 

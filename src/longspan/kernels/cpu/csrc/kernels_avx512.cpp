@@ -27,6 +27,7 @@ constexpr int64_t kRows = 8;
 #include "block.h"
 #include "weights.h"
 #include "attention.h"
+#include "forward.h"
 #include "backward.h"
 #include "rows.h"
 

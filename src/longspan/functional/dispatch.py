@@ -61,14 +61,14 @@ def choose(problem: Problem, backend: str) -> tuple[str, ModuleType]:
     """The backend by name, or the first that takes the problem; a named one never falls back."""
     if problem.q.device.type == "cpu":
         _say_once_when_not_compiled()
-    reasons = refusals(problem)
+    told = []
     for name, module in BACKENDS.items():
-        if backend in ("auto", name) and not reasons[name]:
-            return name, module
-    told = "; ".join(
-        f"{name}: {', '.join(why)}" for name, why in reasons.items() if backend in ("auto", name)
-    )
-    raise ValueError(f"backend={backend!r} does not take this call. {told}")
+        if backend in ("auto", name):
+            reasons = module.unsupported_reasons(problem)
+            if not reasons:
+                return name, module
+            told.append(f"{name}: {', '.join(reasons)}")
+    raise ValueError(f"backend={backend!r} does not take this call. {'; '.join(told)}")
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from ..kernels.problem import (
     Term,
 )
 from ..kernels.reference import DenseProblem
-from ..layout import Layout, compile_layout
+from ..layout import Cut, Existence
 from ..weights import (
     Alibi,
     Bell,
@@ -30,7 +31,7 @@ from ..weights import (
     Weight,
 )
 from .encoding import Meaning
-from .reach import cut_of, integer_reach
+from .reach import cut_of, integer_reach, reach_source
 
 __all__ = ["Settings", "dense_problem", "problem_of", "term_of"]
 
@@ -45,32 +46,48 @@ class Settings(NamedTuple):
 
 
 def problem_of(q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Settings) -> Problem:
-    """The problem for a kernel: the layout compiled, the weights as tensors."""
+    """The problem for a kernel: the weights as tensors, and a layout when it asks for one."""
     n, m = q.shape[2], k.shape[2]
     alpha = meaning.normalizer.alpha
-    cuts = tuple(cut_of(w, n, q.device) for w in meaning.weights)
-    softmax = isinstance(alpha, float) and alpha == 1.0
-    if 0 in q.shape or 0 in v.shape:
-        layout = Layout(n, m, ())
-    else:
-        layout = compile_layout(meaning.pattern, cuts, n, m, q.device, merge=softmax)
-    if settings.key_padding is not None:
-        layout = layout.with_padding(settings.key_padding)
+    terms = tuple(term_of(w, number, q) for number, w in enumerate(meaning.weights))
+    sources = (reach_source(w, t) for w, t in zip(meaning.weights, terms, strict=True))
+    reaches = tuple(source for source in sources if source is not None)
+    existence = Existence(
+        None if 0 in q.shape or 0 in v.shape else meaning.pattern,
+        tuple(w.exempt for w in meaning.weights),
+        partial(_cuts, meaning.weights, n, q.device) if reaches else None,
+        n,
+        m,
+        q.device,
+        merge=isinstance(alpha, float) and alpha == 1.0,
+        key_padding=settings.key_padding,
+    )
     if isinstance(alpha, Tensor):
         alpha = torch.where((alpha >= 1) & (alpha <= 2), alpha, math.nan).reshape(-1)
-    terms = tuple(term_of(w, number, q) for number, w in enumerate(meaning.weights))
-    return Problem(q, k, v, layout, terms, alpha, settings.scale, settings.dropout, settings.seed)
+    return Problem(
+        q,
+        k,
+        v,
+        existence,
+        terms,
+        alpha,
+        settings.scale,
+        settings.dropout,
+        settings.seed,
+        reaches,
+    )
+
+
+def _cuts(weights: tuple[Weight, ...], n: int, device: torch.device) -> tuple[Cut, ...]:
+    return tuple(cut_of(w, n, device) for w in weights)
 
 
 def term_of(weight: Weight, number: int, q: Tensor) -> Term:
-    """A weight as tensors. Values that mean nothing become NaN, and so do their own rows."""
+    """A weight as tensors."""
     if isinstance(weight, Bell):
-        variance = _per_query(weight.variance, q)
-        variance = torch.where(variance > 0, variance, math.nan)
-        return BellTerm(number, variance, weight.form, weight.normalized)
+        return BellTerm(number, _per_query(weight.variance, q), weight.form, weight.normalized)
     if isinstance(weight, Ramp):
-        span = _per_query(weight.per_token(), q)
-        return RampTerm(number, torch.where(span.isfinite(), span, math.nan), weight.softness)
+        return RampTerm(number, _per_query(weight.per_token(), q), weight.softness)
     if isinstance(weight, Bias):
         return BiasTerm(number, weight.tensor)
     if isinstance(weight, DistanceBias):
@@ -89,8 +106,16 @@ def term_of(weight: Weight, number: int, q: Tensor) -> Term:
 
 def _per_query(value: float | Tensor, q: Tensor) -> Tensor:
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    x = torch.as_tensor(value, dtype=wide, device=q.device)
-    return x.reshape((1,) * (3 - x.dim()) + tuple(x.shape))
+    if not isinstance(value, Tensor):
+        return _same_for_all(value, wide, q.device)
+    x = value.to(q.device, wide)
+    return x if x.dim() == 3 else x.reshape((1,) * (3 - x.dim()) + tuple(x.shape))
+
+
+@lru_cache(maxsize=256)
+def _same_for_all(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A number for every query, kept: a copy to a GPU for every call would wait for it."""
+    return torch.tensor([[[value]]], dtype=dtype, device=device)
 
 
 def dense_problem(q: Tensor, k: Tensor, meaning: Meaning, settings: Settings) -> DenseProblem:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
+from ..kernels.problem import BellReach, BellTerm, RampReach, RampTerm, Reach, SameReach, Term
 from ..layout import Cut
 from ..weights import Bell, Ramp, Weight, reach_of
 from ..weights.conversions import FARTHEST
 
-__all__ = ["cut_of", "integer_reach"]
+__all__ = ["cut_of", "integer_reach", "reach_source"]
 
 
 def integer_reach(weight: Weight, device: torch.device) -> Tensor | None:
@@ -34,7 +37,8 @@ def integer_reach(weight: Weight, device: torch.device) -> Tensor | None:
         found = _three_dims(reach_of(variance, weight.threshold))
     if weight.max_reach is not None:
         if found is None:
-            return torch.full((1, 1, 1), weight.max_reach, dtype=torch.int32, device=device)
+            most = min(weight.max_reach, FARTHEST)
+            return torch.full((1, 1, 1), most, dtype=torch.int32, device=device)
         found = found.clamp(max=weight.max_reach)
     return found
 
@@ -45,6 +49,40 @@ def cut_of(weight: Weight, n: int, device: torch.device) -> Cut:
     if reach is not None:
         reach = reach.expand(*reach.shape[:2], n)
     return Cut(reach, weight.exempt)
+
+
+def reach_source(weight: Weight, term: Term) -> Reach | None:
+    """What a kernel computes `integer_reach` from, with the tensor of the weight's term; None when
+    the weight cuts nothing. Computes nothing itself.
+    """
+    if isinstance(weight, Ramp):
+        assert isinstance(term, RampTerm)
+        if isinstance(weight.span, Tensor):
+            return RampReach(term.number, term.given, weight.softness)
+        return SameReach(term.number, _ramp_reach(weight.span, weight.softness))
+    if not isinstance(weight, Bell) or (weight.threshold is None and weight.max_reach is None):
+        return None
+    assert isinstance(term, BellTerm)
+    most = FARTHEST if weight.max_reach is None else min(weight.max_reach, FARTHEST)
+    if weight.threshold is None:
+        return SameReach(term.number, most)
+    if isinstance(weight.variance, Tensor):
+        return BellReach(term.number, term.given, weight.threshold, most)
+    return SameReach(term.number, _bell_reach(weight.variance, weight.threshold, most))
+
+
+@lru_cache(maxsize=256)
+def _bell_reach(variance: float, threshold: float, most: int) -> int:
+    found = integer_reach(Bell(variance, threshold=threshold, max_reach=most), torch.device("cpu"))
+    assert found is not None
+    return int(found)
+
+
+@lru_cache(maxsize=256)
+def _ramp_reach(span: float, softness: float) -> int:
+    found = integer_reach(Ramp(span, softness), torch.device("cpu"))
+    assert found is not None
+    return int(found)
 
 
 def _three_dims(x: Tensor) -> Tensor:

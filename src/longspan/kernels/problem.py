@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from ..layout import Layout
+from ..layout import Existence, Layout
 
 __all__ = [
     "ALPHA",
     "AlibiTerm",
+    "BellReach",
     "BellTerm",
     "BiasTerm",
     "DistanceTerm",
     "Problem",
+    "RampReach",
     "RampTerm",
+    "Reach",
     "RelativeTerm",
+    "SameReach",
     "Term",
 ]
 
@@ -35,23 +41,33 @@ class Term:
     number: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class BellTerm(Term):
     """exp(−(j−i)²/(2·variance)), variance `(B|1, H|1, N|1)`: see `longspan.weights.Bell`."""
 
-    variance: Tensor
+    given: Tensor
     form: str
     normalized: bool
 
+    @cached_property
+    def variance(self) -> Tensor:
+        """What was given, NaN where it is not above 0, so that such rows become NaN."""
+        return torch.where(self.given > 0, self.given, math.nan)
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, eq=False)
 class RampTerm(Term):
     """clip((softness + span − |i−j|)/softness, 0, 1), span `(B|1, H|1, N|1)`: see
     `longspan.weights.Ramp`.
     """
 
-    span: Tensor
+    given: Tensor
     softness: float
+
+    @cached_property
+    def span(self) -> Tensor:
+        """What was given, NaN where it is not finite, so that such rows become NaN."""
+        return torch.where(self.given.isfinite(), self.given, math.nan)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,30 +105,79 @@ class RelativeTerm(Term):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Reach:
+    """How far the queries look under one weight, before it is an integer: what
+    `functional.reach.integer_reach` computes it from. `number` is the weight's.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BellReach(Reach):
+    """Where a bell of this variance `(B|1, H|1, N|1)` falls to the threshold, `most` at most."""
+
+    variance: Tensor
+    threshold: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RampReach(Reach):
+    """The last distance at which a ramp of this span `(B|1, H|1, N|1)` is above 0."""
+
+    span: Tensor
+    softness: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SameReach(Reach):
+    """One reach for every query, known without computing."""
+
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """Attention over a layout.
+
+    A backend takes the pairs that exist in one of two forms: from `layout`; or from `open_layout`
+    and `reaches`, which it then applies itself wherever a reach's weight is active. The second is
+    compiled once for a static pattern, the first for every call with a learned reach.
 
     Attributes:
         q: `(B, H, N, D)`.
         k: `(B, Hk, M, D)`; query head h reads key head h // (H / Hk).
         v: `(B, Hk, M, Dv)`.
-        layout: the pairs that exist.
+        existence: the pairs that exist, not yet compiled.
         terms: the weights, in the order in which they act.
         alpha: of α-entmax: 1.0 softmax, 1.5, 2.0 sparsemax, any float between, or a tensor `(H,)`.
         scale: of the scores.
         dropout: share of the probabilities that goes.
         seed: int64 `(1,)`, of the dropout.
+        reaches: of the weights that cut.
     """
 
     q: Tensor
     k: Tensor
     v: Tensor
-    layout: Layout
+    existence: Existence
     terms: tuple[Term, ...]
     alpha: float | Tensor
     scale: float
     dropout: float = 0.0
     seed: Tensor | None = None
+    reaches: tuple[Reach, ...] = ()
+
+    @property
+    def layout(self) -> Layout:
+        """The pairs that exist."""
+        return self.existence.closed
+
+    @property
+    def open_layout(self) -> Layout:
+        """The pairs that exist before `reaches` cut."""
+        return self.existence.open
 
     @property
     def wide(self) -> torch.dtype:

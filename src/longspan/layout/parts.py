@@ -101,12 +101,19 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Walk:
-    """Parts in one query order; `heads` are the query heads it is for, None for all."""
+    """Parts in one query order.
+
+    Attributes:
+        heads: the query heads it is for, None for all.
+        plan: what backends keep with a walk, by names of their own.
+        unpadded: the walk that this one is, but for keys taken away as padding; None for itself.
+    """
 
     queries: Order
     parts: tuple[Part, ...]
     heads: tuple[int, ...] | None = None
     plan: dict[Any, Any] = field(default_factory=dict)
+    unpadded: Walk | None = None
 
     @property
     def batch(self) -> int:
@@ -154,7 +161,7 @@ class Layout:
                 real = part.keys.of(key_padding)
                 allowed = real if part.allowed is None else part.allowed & real
                 parts.append(replace(part, allowed=allowed))
-            walks.append(Walk(walk.queries, tuple(parts), walk.heads))
+            walks.append(Walk(walk.queries, tuple(parts), walk.heads, unpadded=walk))
         return replace(self, walks=tuple(walks))
 
     def to(self, device: torch.device) -> Layout:

@@ -40,9 +40,11 @@ def unsupported_reasons(problem: Problem) -> list[str]:
         reasons.append(f"it takes relative positions once, got {relative}")
     if len(problem.terms) > MOST_TERMS:
         reasons.append(f"it takes at most {MOST_TERMS} weights, got {len(problem.terms)}")
-    if problem.layout.m >= MOST_KEYS:
-        reasons.append(f"it takes fewer than {MOST_KEYS:,} keys, got {problem.layout.m:,}")
-    for walk in problem.layout.walks:
+    keys = problem.k.shape[2]
+    if keys >= MOST_KEYS:
+        reasons.append(f"it takes fewer than {MOST_KEYS:,} keys, got {keys:,}")
+    # A layout is compiled for those alone who may take it.
+    for walk in () if reasons else problem.layout.walks:
         orders = len({id(p.keys) for p in walk.parts if p.keys.index is not None}) + 1
         if orders > MOST_ORDERS:
             reasons.append(f"it takes at most {MOST_ORDERS} orders of keys, got {orders}")

@@ -22,7 +22,16 @@ from ..problem import (
     Term,
 )
 
-__all__ = ["Drop", "Numbers", "Vectors", "WalkArguments", "terms_of", "vectors", "walk_arguments"]
+__all__ = [
+    "Drop",
+    "Numbers",
+    "Vectors",
+    "WalkArguments",
+    "per_row",
+    "terms_of",
+    "vectors",
+    "walk_arguments",
+]
 
 BELLS = {"bias": 0, "score": 1, "weight": 2}
 RAMP, BIAS, DISTANCE, ALIBI = 3, 4, 5, 6
@@ -111,7 +120,10 @@ class Drop(NamedTuple):
 
 
 class WalkArguments(NamedTuple):
-    """A walk, and the constants that its kernels are made for."""
+    """A walk, and the constants that its kernels are made for.
+
+    `kept` is for what launches find out about the walk; padding does not change it.
+    """
 
     rows: Rows
     parts: tuple[PartValues, ...]
@@ -119,6 +131,7 @@ class WalkArguments(NamedTuple):
     indexed: bool
     listed: bool
     places: int
+    kept: dict[Any, Any]
 
 
 def vectors(x: Tensor) -> Vectors:
@@ -126,12 +139,28 @@ def vectors(x: Tensor) -> Vectors:
     return Vectors(x, x.stride(0), x.stride(1), x.stride(2))
 
 
+def per_row(x: Tensor) -> Numbers:
+    return Numbers(x, _shared(x, 0), _shared(x, 1), _shared(x, 2))
+
+
 def walk_arguments(walk: Walk, heads: int, device: torch.device) -> WalkArguments:
     """The walk's arguments, from the last time where the layout is the same."""
+    if walk.unpadded is not None:
+        return _padded(walk_arguments(walk.unpadded, heads, device), walk)
     known: WalkArguments | None = walk.plan.get("triton")
     if known is None or known.places != (heads if walk.heads is None else len(walk.heads)):
         known = walk.plan["triton"] = _walk(walk, heads, device)
     return known
+
+
+def _padded(known: WalkArguments, walk: Walk) -> WalkArguments:
+    """The arguments of a walk that has fewer keys than the known one."""
+    parts = []
+    for own, part in zip(known.parts, walk.parts, strict=True):
+        allowed, batch = _allowed(part, own.allowed)
+        parts.append(own._replace(allowed=allowed, allowed_batch=batch))
+    kinds = tuple((kind[0], 1, *kind[2:]) for kind in known.kinds)
+    return known._replace(parts=tuple(parts), kinds=kinds)
 
 
 def _walk(walk: Walk, heads: int, device: torch.device) -> WalkArguments:
@@ -151,6 +180,7 @@ def _walk(walk: Walk, heads: int, device: torch.device) -> WalkArguments:
                 len(part.documents),
                 int(part.tiles is not None),
                 part.active,
+                part.keys.stride,
             )
         )
     return WalkArguments(
@@ -160,6 +190,7 @@ def _walk(walk: Walk, heads: int, device: torch.device) -> WalkArguments:
         walk.queries.index is not None,
         walk.heads is not None,
         heads if walk.heads is None else len(walk.heads),
+        {},
     )
 
 
@@ -175,10 +206,17 @@ def _shared(x: Tensor, dim: int) -> int:
     return x.stride(dim) if x.shape[dim] > 1 else 0
 
 
+def _allowed(part: Part, none: Tensor) -> tuple[Tensor, int]:
+    if part.allowed is None:
+        return none, 0
+    allowed = part.allowed.contiguous().view(torch.uint8)
+    return allowed, _shared(allowed, 0)
+
+
 def _part(part: Part, none: Tensor) -> PartValues:
     low, high = (x.to(torch.int32).contiguous() for x in (part.low, part.high))
     index, index_batch = _index(part.keys, none)
-    allowed = none if part.allowed is None else part.allowed.to(torch.uint8).contiguous()
+    allowed, allowed_batch = _allowed(part, none)
     documents = []
     for rows, keys in part.documents:
         rows, keys = rows.contiguous(), keys.contiguous()
@@ -194,7 +232,7 @@ def _part(part: Part, none: Tensor) -> PartValues:
         index_batch,
         part.keys.length,
         allowed,
-        0 if part.allowed is None else _shared(allowed, 0),
+        allowed_batch,
         tuple(documents),
         *_tiles(part.tiles, part.low.shape[2], part.keys.length, none),
     )
@@ -243,10 +281,9 @@ def terms_of(
 
 def _term(term: Term) -> tuple[TermValues, int, bool, str]:
     if isinstance(term, BellTerm):
-        own = _per_row(term.variance)
-        return own, BELLS[term.form], term.normalized, "variance"
+        return TermValues(*per_row(term.given)), BELLS[term.form], term.normalized, "variance"
     if isinstance(term, RampTerm):
-        return _per_row(term.span)._replace(softness=term.softness), RAMP, False, "span"
+        return TermValues(*per_row(term.given), softness=term.softness), RAMP, False, "span"
     if isinstance(term, BiasTerm):
         bias = term.tensor
         own = TermValues(
@@ -265,8 +302,3 @@ def _term(term: Term) -> tuple[TermValues, int, bool, str]:
     assert isinstance(term, AlibiTerm)
     slopes = term.slopes.float().contiguous()
     return TermValues(slopes, head=_shared(slopes, 0)), ALIBI, False, "slopes"
-
-
-def _per_row(x: Tensor) -> TermValues:
-    x = x.float()
-    return TermValues(x, batch=_shared(x, 0), head=_shared(x, 1), row=_shared(x, 2))

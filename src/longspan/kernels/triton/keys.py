@@ -10,7 +10,6 @@ from .pairs import (
     BELL_SCORE,
     FINE,
     LOG2E,
-    at,
     bell_log,
     careful_dot,
     head_of,
@@ -23,6 +22,7 @@ from .pairs import (
     scores,
     store_rows,
     tile_words,
+    variance_of,
 )
 from .queries import score_gradient
 
@@ -87,7 +87,7 @@ def _step(
     for t in tl.static_range(len(TERMS)):
         if (KINDS[0][4] >> TERMS[t][1]) & 1:
             if TERMS[t][0] == BELL_SCORE:
-                variance = tl.load(at(terms[t], b, h, row), mask=live, other=1.0)
+                variance = variance_of(terms[t], b, h, row, live)
                 bell = tl.exp(bell_log(distance, variance, TERMS[t][2]))
                 ds = tl.where(ds == 0.0, 0.0, ds * bell)
     if CAREFUL:

@@ -14,7 +14,6 @@ from ..problem import AlibiTerm, Problem
 from .arguments import (
     Drop,
     Numbers,
-    PartValues,
     WalkArguments,
     terms_of,
     vectors,
@@ -24,6 +23,7 @@ from .configs import options
 from .keys import extents, key_gradients, repair_key_gradients
 from .outputs import outputs, repair_outputs
 from .queries import query_gradients, repair_query_gradients
+from .reach import reaches_of
 
 __all__ = ["backward", "forward"]
 
@@ -51,7 +51,12 @@ class _Call:
         seed = q if problem.seed is None else problem.seed
         least = int(problem.dropout * 2**32)
         self.drop = Drop(seed, least, 1.0 / (1.0 - problem.dropout))
-        self.walks = [walk_arguments(w, self.heads, q.device) for w in problem.layout.walks]
+        # Reaches are applied in the kernels: a static pattern's layout is that of every call.
+        layout = problem.open_layout
+        self.merged = layout.merged
+        self.walks = [walk_arguments(w, self.heads, q.device) for w in layout.walks]
+        cutting = problem.reaches if self.walks else ()
+        self.reaches = reaches_of(cutting, q.device)
         self.block = _block(q)
         self.constants: dict[str, Any] = {
             "D": q.shape[3],
@@ -61,13 +66,13 @@ class _Call:
             "BM": self.block,
             "BN": self.block,
             "TERMS": kinds,
-            "REACHES": (),
+            "REACHES": tuple(reach.number for reach in cutting),
             "DROPOUT": problem.dropout > 0,
             "FACTORS": any(kind[0] == 2 for kind in kinds),
             "PRECISION": _precision(q),
         }
         self.each = self.heads // k.shape[1]
-        self.shift = problem.layout.m - problem.layout.n
+        self.shift = layout.m - layout.n
 
     def grid(self, walk: WalkArguments) -> tuple[int, int]:
         return triton.cdiv(walk.rows.length, self.block), self.batch * walk.places
@@ -116,12 +121,14 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     """Attention `(B, H, N, Dv)`, and each row's log-sum-exp `(B, H, N)`."""
     call = _Call(problem)
     q = problem.q
-    merged = problem.layout.merged
+    merged = call.merged
     shape = (*q.shape[:3], problem.v.shape[3])
     whole = bool(call.walks) and _covers_rows(call.walks[0], problem)
-    make = q.new_empty if whole and not merged else q.new_zeros
-    out = make(shape, dtype=torch.float32 if merged else q.dtype)
-    limits = q.new_full(shape[:3], -math.inf, dtype=torch.float64)
+    out = q.new_empty(shape, dtype=torch.float32 if merged else q.dtype)
+    limits = q.new_empty(shape[:3], dtype=torch.float64)
+    if merged or not whole:
+        out.zero_()
+        limits.fill_(-math.inf)
     for number, walk in enumerate(call.walks):
         grid = call.grid(walk)
         _launch(
@@ -137,7 +144,7 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
                 walk.rows,
                 walk.parts,
                 call.terms,
-                (),
+                call.reaches,
                 call.drop,
                 call.shift,
                 walk.places,
@@ -156,7 +163,7 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def _covers_rows(walk: WalkArguments, problem: Problem) -> bool:
-    return not walk.listed and walk.rows.length == problem.layout.n
+    return not walk.listed and walk.rows.length == problem.q.shape[2]
 
 
 def backward(
@@ -167,13 +174,15 @@ def backward(
     """
     call = _Call(problem, wanted)
     q, k, v = problem.q, problem.k, problem.v
-    merged, walks = problem.layout.merged, call.walks
+    merged, walks = call.merged, call.walks
     whole = bool(walks) and _covers_rows(walks[0], problem) and not merged
     dq = (torch.empty_like if whole else torch.zeros_like)(
         q, dtype=torch.float32 if merged else q.dtype, memory_format=torch.contiguous_format
     )
-    means = q.new_zeros(q.shape[:3], dtype=torch.float32)
-    sums = [q.new_zeros(q.shape[:3], dtype=torch.float32) for _ in call.summed]
+    make = torch.empty if whole else torch.zeros
+    means, *sums = (
+        make(q.shape[:3], dtype=torch.float32, device=q.device) for _ in range(1 + len(call.summed))
+    )
     alone = len(walks) == 1 and len(walks[0].parts) == 1 and not walks[0].listed
     alone = alone and walks[0].parts[0].length == k.shape[2]
     dk, dv = (
@@ -203,7 +212,7 @@ def backward(
                 walk.rows,
                 walk.parts,
                 call.terms,
-                (),
+                call.reaches,
                 *common,
                 walk.places,
                 problem.scale,
@@ -220,9 +229,9 @@ def backward(
             EXACT=q.dtype == torch.float32 and not merged,
         )
     for walk in walks:
-        for part, kind in zip(walk.parts, walk.kinds, strict=True):
+        for number, (part, kind) in enumerate(zip(walk.parts, walk.kinds, strict=True)):
             tiles, _ = call.grid(walk)
-            low, high = _extents(call, walk, part, kind)
+            low, high = _extents(call, walk, number)
             grid = triton.cdiv(part.length, call.block), call.batch * k.shape[1]
             _launch(
                 "keys",
@@ -242,7 +251,7 @@ def backward(
                     walk.rows,
                     part,
                     call.terms,
-                    (),
+                    call.reaches,
                     *common,
                     walk.places,
                     k.shape[1],
@@ -262,17 +271,35 @@ def backward(
     return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), _gradients(problem, call, sums)
 
 
-def _extents(
-    call: _Call, walk: WalkArguments, part: PartValues, kind: tuple[int, ...]
-) -> tuple[Tensor, Tensor]:
-    """For every tile of rows the keys that it meets; not needed for a list of tiles."""
+def _extents(call: _Call, walk: WalkArguments, number: int) -> tuple[Tensor, Tensor]:
+    """For every tile of rows the keys that it meets in a part, from the last time where no reach
+    cuts it.
+    """
+    cut = any(walk.kinds[number][4] >> weight & 1 for weight in call.constants["REACHES"])
+    key = (number, call.block, call.batch)
+    known: tuple[Tensor, Tensor] | None = None if cut else walk.kept.get(key)
+    if known is None:
+        known = _new_extents(call, walk, number)
+        if not cut and not _captured(call.problem.q.device):
+            walk.kept[key] = known
+    return known
+
+
+def _captured(device: torch.device) -> bool:
+    """Does a graph record what is launched now? It computes when it is replayed, not before."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _new_extents(call: _Call, walk: WalkArguments, number: int) -> tuple[Tensor, Tensor]:
     grid, device = call.grid(walk), call.problem.q.device
+    kind = walk.kinds[number]
     low, high = (torch.empty(grid[::-1], dtype=torch.int32, device=device) for _ in range(2))
+    # A list of tiles needs none.
     if not kind[3]:
         extents[grid](
             walk.rows,
-            part,
-            (),
+            walk.parts[number],
+            call.reaches,
             low,
             high,
             call.shift,
@@ -280,7 +307,7 @@ def _extents(
             BM=call.block,
             **call.of_walk(walk),
             KINDS=(kind,),
-            REACHES=(),
+            REACHES=call.constants["REACHES"],
         )
     return low, high
 

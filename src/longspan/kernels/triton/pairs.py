@@ -2,8 +2,9 @@
 
 Parts and weights have tuples of constants, by which a kernel is specialised:
     KINDS: for each part (keys have an index, some are struck out, documents, tile list, the bits of
-        the weights that act)
+        the weights that act, the stride of its order of keys)
     TERMS: for each weight (kind, its number, normalised, the place of its gradient or −1)
+    REACHES: the numbers of the weights that cut, beside `reaches`: how far each row looks
 """
 
 from __future__ import annotations
@@ -119,12 +120,19 @@ def interval(
     low = tl.load(start + slot, mask=live, other=0)
     start = part.high + b * part.high_batch + place * part.high_head
     high = tl.load(start + slot, mask=live, other=0)
-    if not KINDS[P][0]:
-        for r in tl.static_range(len(REACHES)):
-            if (KINDS[P][4] >> REACHES[r]) & 1:
-                reach = tl.load(at(reaches[r], b, h, row), mask=live, other=0)
+    for r in tl.static_range(len(REACHES)):
+        if (KINDS[P][4] >> REACHES[r]) & 1:
+            reach = tl.load(at(reaches[r], b, h, row), mask=live, other=0)
+            if not KINDS[P][0]:
                 low = tl.maximum(low, i - reach)
                 high = tl.minimum(high, i + reach + 1)
+            elif KINDS[P][5] > 1:
+                # A row's keys lie a stride apart, from the one at `low` on.
+                start = part.order + b * part.order_batch + low
+                offset = i - tl.load(start, mask=live & (low < high), other=0)
+                upto = tl.maximum(offset + reach + KINDS[P][5], 0) // KINDS[P][5]
+                high = tl.minimum(high, low + upto)
+                low += (tl.maximum(offset - reach, 0) + KINDS[P][5] - 1) // KINDS[P][5]
     some = low < high
     return tl.where(some, low, 0), tl.where(some, high, 0)
 
@@ -195,6 +203,20 @@ def tile_words(part, b, place, slot, entry, KINDS: tl.constexpr, P: tl.constexpr
 
 
 @triton.jit
+def variance_of(term, b, h, row, live):
+    """A bell's variance for some rows, NaN where it is not above 0."""
+    variance = tl.load(at(term, b, h, row), mask=live, other=1.0)
+    return tl.where(variance > 0.0, variance, float("nan"))
+
+
+@triton.jit
+def span_of(term, b, h, row, live):
+    """A ramp's span for some rows, NaN where it is not finite."""
+    span = tl.load(at(term, b, h, row), mask=live, other=0.0)
+    return tl.where(tl.abs(span) < float("inf"), span, float("nan"))
+
+
+@triton.jit
 def bell_log(distance, variance, NORMALIZED: tl.constexpr):
     curve = distance * distance * (-0.5 / variance)[:, None]
     if NORMALIZED:
@@ -219,13 +241,13 @@ def weighed(
         if (ACTIVE >> TERMS[t][1]) & 1:
             term = terms[t]
             if TERMS[t][0] == BELL_BIAS:
-                variance = tl.load(at(term, b, h, row), mask=live, other=1.0)
+                variance = variance_of(term, b, h, row, live)
                 s += bell_log(distance, variance, TERMS[t][2])
             elif TERMS[t][0] == BELL_SCORE:
-                variance = tl.load(at(term, b, h, row), mask=live, other=1.0)
+                variance = variance_of(term, b, h, row, live)
                 s *= tl.exp(bell_log(distance, variance, TERMS[t][2]))
             elif TERMS[t][0] == RAMP:
-                span = tl.load(at(term, b, h, row), mask=live, other=0.0)
+                span = span_of(term, b, h, row, live)
                 more = tl.log(ramp_of(term, distance, span))
                 s = tl.where((span == span)[:, None], s + more, span[:, None])
             elif TERMS[t][0] == BIAS:
@@ -269,7 +291,7 @@ def multiplier(
     for t in tl.static_range(len(TERMS)):
         if (ACTIVE >> TERMS[t][1]) & 1:
             if TERMS[t][0] == BELL_WEIGHT:
-                variance = tl.load(at(terms[t], b, h, row), mask=live, other=1.0)
+                variance = variance_of(terms[t], b, h, row, live)
                 found *= tl.exp(bell_log(distance, variance, TERMS[t][2]))
     if DROPOUT:
         zero = tl.zeros([BM, BN], tl.int32)

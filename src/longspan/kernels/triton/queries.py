@@ -14,7 +14,6 @@ from .pairs import (
     FINE,
     LOG2E,
     RAMP,
-    at,
     bell_log,
     careful_dot,
     head_of,
@@ -27,8 +26,10 @@ from .pairs import (
     ramp_of,
     row_of,
     scores,
+    span_of,
     store_rows,
     tile_words,
+    variance_of,
     weighed,
 )
 
@@ -82,7 +83,7 @@ def _step(
         if (KINDS[P][4] >> TERMS[t][1]) & 1:
             term = terms[t]
             if TERMS[t][0] <= BELL_WEIGHT:
-                variance = tl.load(at(term, b, h, row), mask=live, other=1.0)
+                variance = variance_of(term, b, h, row, live)
                 squares = distance * distance
                 if TERMS[t][2]:
                     squares -= variance[:, None]
@@ -105,7 +106,7 @@ def _step(
                         sums = added(sums, tl.sum(own, 1), TERMS[t][3])
             elif TERMS[t][0] == RAMP:
                 if TERMS[t][3] >= 0:
-                    span = tl.load(at(term, b, h, row), mask=live, other=0.0)
+                    span = span_of(term, b, h, row, live)
                     m = ramp_of(term, distance, span)
                     own = tl.where((m < 1.0) & (ds != 0.0), ds / m, 0.0)
                     sums = added(sums, tl.sum(own, 1), TERMS[t][3])
@@ -239,7 +240,7 @@ def _differentiate(
         if TERMS[t][3] >= 0:
             found = sums[TERMS[t][3]]
             if TERMS[t][0] <= BELL_WEIGHT:
-                variance = tl.load(at(terms[t], b, h, row), mask=live, other=1.0)
+                variance = variance_of(terms[t], b, h, row, live)
                 found = found / (2.0 * variance * variance)
             elif TERMS[t][0] == RAMP:
                 found = found * (1.0 / terms[t].softness)

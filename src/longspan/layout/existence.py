@@ -1,0 +1,61 @@
+"""Which pairs exist in one call, compiled when a backend asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ..patterns import Pattern
+from .compile import Cut, compile_layout
+from .parts import Layout
+
+__all__ = ["Existence"]
+
+
+@dataclass(frozen=True, eq=False)
+class Existence:
+    """The pairs of one call as a layout, in two forms; each is compiled when it is first asked for.
+
+    Attributes:
+        pattern: which pairs exist before weights and padding; None for none at all.
+        exempts: for each weight, in order, the pairs that it leaves alone.
+        cuts: computes what every weight cuts; None when none does.
+        n: queries.
+        m: keys.
+        device: where the layout is wanted.
+        merge: may a row's pairs be in two walks?
+        key_padding: bool `(B, m)`, True for keys that exist, or None for all.
+    """
+
+    pattern: Pattern | None
+    exempts: tuple[Pattern | None, ...]
+    cuts: Callable[[], tuple[Cut, ...]] | None
+    n: int
+    m: int
+    device: torch.device
+    merge: bool
+    key_padding: Tensor | None = None
+
+    @cached_property
+    def closed(self) -> Layout:
+        """The pairs that exist."""
+        return self.open if self.cuts is None else self._compiled(self.cuts())
+
+    @cached_property
+    def open(self) -> Layout:
+        """The pairs that would exist if no weight cut any: its reach has still to be applied, on
+        the parts on which the weight is active.
+
+        Static patterns have one for all calls, however far a weight learns to look.
+        """
+        return self._compiled(tuple(Cut(None, exempt) for exempt in self.exempts))
+
+    def _compiled(self, cuts: tuple[Cut, ...]) -> Layout:
+        if self.pattern is None:
+            return Layout(self.n, self.m, ())
+        layout = compile_layout(self.pattern, cuts, self.n, self.m, self.device, merge=self.merge)
+        return layout if self.key_padding is None else layout.with_padding(self.key_padding)

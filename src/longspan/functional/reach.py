@@ -31,16 +31,13 @@ def integer_reach(weight: Weight, device: torch.device) -> Tensor | None:
         return _three_dims(reach.to(torch.int32))
     if not isinstance(weight, Bell):
         return None
-    found = None
+    most = FARTHEST if weight.max_reach is None else min(weight.max_reach, FARTHEST)
     if weight.threshold is not None:
         variance = torch.as_tensor(weight.variance, device=device)
-        found = _three_dims(reach_of(variance, weight.threshold))
+        return _three_dims(reach_of(variance, weight.threshold)).clamp(max=most)
     if weight.max_reach is not None:
-        if found is None:
-            most = min(weight.max_reach, FARTHEST)
-            return torch.full((1, 1, 1), most, dtype=torch.int32, device=device)
-        found = found.clamp(max=weight.max_reach)
-    return found
+        return torch.full((1, 1, 1), most, dtype=torch.int32, device=device)
+    return None
 
 
 def cut_of(weight: Weight, n: int, device: torch.device) -> Cut:

@@ -25,6 +25,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 pytestmark = [
     pytest.mark.skipif(not triton_backend.available(), reason="needs triton"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    *([pytest.mark.gpu] if DEVICE.type == "cuda" else []),
 ]
 
 

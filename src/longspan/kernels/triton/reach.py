@@ -74,12 +74,13 @@ def _same(tokens: int, device: torch.device) -> Numbers:
 def _computed(values: Tensor, most: int, bell: bool, constant: float) -> Numbers:
     found = torch.empty(values.shape, dtype=torch.int32, device=values.device)
     _, heads, rows = values.shape
-    _rounded[(triton.cdiv(found.numel(), BLOCK),)](
+    count = found.numel()
+    _rounded[(-(-count // BLOCK),)](
         per_row(values),
         found,
         heads,
         rows,
-        found.numel(),
+        count,
         most,
         BELL=bell,
         CONSTANT=constant,

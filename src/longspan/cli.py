@@ -24,6 +24,7 @@ from torch import Tensor
 
 from . import bench as benchmark
 from .bench.plots import save_plots
+from .bench.table import show
 from .gallery import EXAMPLES, example_pattern, example_values, panels, save_gallery
 from .measure import Case, Size, child_environment, counts_of, peak_memory, times_of
 from .patterns import Causal, Full, Pattern, PerHead, SameDocument
@@ -196,7 +197,7 @@ def cpu(
             report = benchmark.run(
                 names, threads=threads, quick=quick, on_problem=on_problem, on_turn=on_turn
             )
-        benchmark.show(report, console)
+        show(report, console)
         if output is not None:
             benchmark.save(report, output / "bench.json")
             saved = [output / "bench.json"]

@@ -8,7 +8,7 @@ longspan.bench.gpu`; tables and plots are made from the record, also elsewhere.
 from .records import Entry, Figure, Need, Report, Result, Taken, load, merged, save
 from .rows import ROWS
 from .runner import measure
-from .tune import tune
+from .tuning import tune
 
 __all__ = [
     "ROWS",

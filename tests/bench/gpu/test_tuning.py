@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from longspan.bench.gpu.contenders import Variant, Work
-from longspan.bench.gpu.tune import CANDIDATES, Group, _told, groups, timed
+from longspan.bench.gpu.tuning import CANDIDATES, Group, _told, groups, timed
 from longspan.kernels.triton.configs import options, override
 
 from .fakes import FakeStopwatch, bench
@@ -80,7 +80,7 @@ def test_a_candidate_runs_with_its_own_options(monkeypatch: pytest.MonkeyPatch) 
         return Work(attend=attend, leaves=(x,))
 
     monkeypatch.setattr(
-        "longspan.bench.gpu.tune.ours", lambda *_, **__: [Variant(name="", make=make)]
+        "longspan.bench.gpu.tuning.ours", lambda *_, **__: [Variant(name="", make=make)]
     )
     tried = [{"num_warps": 8}, {"num_warps": 2}]
     own = options("outputs", CONSTANTS, 2)

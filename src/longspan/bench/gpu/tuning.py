@@ -173,7 +173,7 @@ def _bench(watch: Stopwatch) -> Bench:
 
 def _compile_ahead(quick: bool, workers: int, seconds: float) -> None:
     """Fills Triton's cache in processes of their own, since compiling takes one thread each."""
-    command = [sys.executable, "-W", "ignore", "-m", "longspan.bench.gpu.tune"]
+    command = [sys.executable, "-W", "ignore", "-m", "longspan.bench.gpu.tuning"]
     running = [
         subprocess.Popen(
             [*command, str(number), str(workers), str(int(quick))],

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -165,6 +167,15 @@ def test_launches_are_counted_beyond_those_of_a_window() -> None:
     assert [figure.value for figure in result.figures] == [-1.0, -1.0]
     assert result.figures[0].target == 1 and result.figures[0].met
     assert result.figures[0].note == "3 and 2; the same"
+
+
+def test_launches_that_no_profiler_saw_are_not_judged() -> None:
+    class Blind(FakeStopwatch):
+        def launches(self, call: Callable[[], object]) -> Counter[str]:
+            return Counter()
+
+    result = ROWS["launches"].run(bench(Blind()))
+    assert [figure.met for figure in result.figures] == [None, None]
 
 
 def test_longformer_without_transformers_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

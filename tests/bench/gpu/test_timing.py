@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ class Device:
         self.capturing: Graph | None = None
         self.mode = 0
         self.emptied = 0
+        self.watched: list[Callable[[], None]] = []
 
     def spend(
         self, milliseconds: float, *, waits: bool = False, uncapturable: bool = False
@@ -43,6 +45,8 @@ class Graph:
         self.device, self.milliseconds = device, 0.0
 
     def replay(self) -> None:
+        for watched in self.device.watched:
+            watched()
         # Python's share of the time is not in a graph.
         self.device.now += self.milliseconds / 2
 
@@ -119,6 +123,27 @@ def test_a_race_can_be_eager_for_all(device: Device) -> None:
     taken = found["a"]
     assert not isinstance(taken, Failure)
     assert taken.how == "eager" and taken.median == 2000.0
+
+
+def test_what_a_graph_reads_is_kept_while_it_is_replayed(device: Device) -> None:
+    class Held:
+        pass
+
+    alive = []
+
+    def make() -> Callable[[], object]:
+        held = Held()
+        known = weakref.ref(held)
+
+        def run() -> None:
+            assert isinstance(held, Held)
+            device.spend(2.0)
+
+        device.watched.append(lambda: alive.append(known() is not None))
+        return run
+
+    CudaStopwatch().race({"a": make})
+    assert alive and all(alive)
 
 
 def test_an_error_that_is_not_about_waiting_is_not_taken_for_it(device: Device) -> None:

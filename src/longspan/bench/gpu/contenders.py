@@ -77,8 +77,9 @@ class Work:
         The forward runs with gradients wanted, as in training.
         """
         found: dict[str, Call] = {}
-        if self.mask is not None:
-            found["mask"] = lambda: self.mask or (lambda: None)
+        mask = self.mask
+        if mask is not None:
+            found["mask"] = lambda: mask
         found["forward"] = self._forward
         found["backward"] = self._backward
         found["step"] = self._step

@@ -48,13 +48,14 @@ def _save_ratios(report: Report, path: Path) -> bool:
         axis = figure.add_subplot(1, len(passes), place + 1)
         values = [found.value or 0.0 for _, found in bars]
         drawn = axis.barh([row for row, _ in bars], values, color=INK, height=0.62)
-        axis.bar_label(drawn, [f"{value:.2f}" for value in values], padding=3, fontsize=8)
+        labels = [f"{value:.2f}" for value in values]
+        axis.bar_label(drawn, labels, label_type="center", color="white", fontsize=8)
         for at, (_, found) in enumerate(bars):
             for limit, style in ((found.target, "-"), (found.stretch, ":")):
                 if limit is not None:
                     axis.plot([limit] * 2, [at - 0.42, at + 0.42], style, color=TARGET)
         axis.axvline(1, color="#8a94a0", linewidth=1)
-        axis.set_title(which)
+        axis.set_title(which, fontsize=10)
         _plain(axis, bars=True)
     figure.suptitle(_setting(report, f"Times faster than {FLEX}; lines are targets"), fontsize=9)
     save_figure(figure, path)
@@ -107,9 +108,10 @@ def _save_floor(report: Report, path: Path) -> bool:
             axis.bar_label(drawn, labels, padding=3, fontsize=7)
         axis.set_yticks(range(len(shown)), [result.row for result in shown])
         axis.axvline(100, color=TARGET, linewidth=1, linestyle=":")
-        axis.set(title=which, xlabel="% of the time that is needed")
+        axis.set_title(which, fontsize=10)
+        axis.set(xlabel="needed, % of the time taken")
         _plain(axis, bars=True)
-    figure.axes[1].legend(frameon=False, fontsize=8, loc="lower right")
+    figure.axes[1].legend(frameon=False, fontsize=8, loc="center right")
     about = "The time that bytes or flops need, as a share of the time taken"
     figure.suptitle(_setting(report, about), fontsize=9)
     save_figure(figure, path)

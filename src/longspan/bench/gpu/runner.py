@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -125,6 +126,7 @@ def run_rows(
 def setting(card: str, quick: bool) -> dict[str, Any]:
     """What a reader needs to compare figures with those of another run."""
     return {
+        "command": " ".join(["python", *sys.orig_argv[1:]]),
         "card": card,
         "quick": quick,
         "dtype": "bfloat16",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from .records import Taken
+from .records import How, Taken
 
 __all__ = ["Call", "CudaStopwatch", "Failure", "Stopwatch"]
 
@@ -66,6 +66,17 @@ class Stopwatch(Protocol):
         ...
 
 
+class _Ready(NamedTuple):
+    """What takes turns. A graph reads the memory that its call was captured with, so the call is
+    kept, with all that it holds.
+    """
+
+    run: Callable[[], object]
+    how: How
+    repeats: int
+    call: Callable[[], object]
+
+
 class CudaStopwatch:
     """The stopwatch of the current CUDA device.
 
@@ -93,21 +104,20 @@ class CudaStopwatch:
     def race(
         self, calls: Mapping[str, Call], *, capture: bool = True
     ) -> dict[str, Taken | Failure]:
-        ready: dict[str, tuple[Callable[[], object], bool, int]] = {}
+        ready: dict[str, _Ready] = {}
         found: dict[str, Taken | Failure] = {}
         for name, make in calls.items():
             # A peer's compiler fails in ways of its own, and the others can still be timed.
             try:
-                run, graph = self._ready(make(), capture)
-                ready[name] = run, graph, self._repeats(run)
+                ready[name] = self._ready(make(), capture)
             except Exception as error:
                 found[name] = Failure.of(error)
         times: dict[str, list[float]] = {name: [] for name in ready}
         for _ in range(self.rounds):
-            for name, (run, _, repeats) in ready.items():
-                times[name] += self._turn(run, repeats)
-        for name, (_, graph, _) in ready.items():
-            found[name] = Taken.of(times[name], "graph" if graph else "eager")
+            for name, one in ready.items():
+                times[name] += self._turn(one.run, one.repeats)
+        for name, one in ready.items():
+            found[name] = Taken.of(times[name], one.how)
         return {name: found[name] for name in calls}
 
     def in_a_row(self, call: Callable[[], object], times: int) -> tuple[Taken, Taken | Failure]:
@@ -142,20 +152,18 @@ class CudaStopwatch:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
 
-    def _ready(
-        self, call: Callable[[], object], capture: bool
-    ) -> tuple[Callable[[], object], bool]:
-        """A call that has compiled whatever it compiles, and whether it is a graph."""
+    def _ready(self, call: Callable[[], object], capture: bool) -> _Ready:
+        """A call that has compiled whatever it compiles, as a graph where that can be."""
         call()
         call()
         torch.cuda.synchronize()
-        if not capture or self._waits(call):
-            return call, False
-        try:
-            return self._captured(call).replay, True
-        except RuntimeError:
-            torch.cuda.synchronize()
-            return call, False
+        if capture and not self._waits(call):
+            try:
+                replay = self._captured(call).replay
+                return _Ready(replay, "graph", self._repeats(replay), call)
+            except RuntimeError:
+                torch.cuda.synchronize()
+        return _Ready(call, "eager", self._repeats(call), call)
 
     def _waits(self, call: Callable[[], object]) -> bool:
         """Whether a call waits for the device: it cannot be captured, and trying would leave the

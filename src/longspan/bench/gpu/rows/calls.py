@@ -83,11 +83,12 @@ def launches_row() -> Row:
             new = bench.watch.launches(
                 _calling(bench, size, None, bell("independent", size, bench.device), which)
             )
+            counted = fixed.total() > 0  # none at all: the profiler saw nothing
             figures.append(
                 Figure(
                     what=f"{which}: launches more",
                     unit="",
-                    value=float(new.total() - fixed.total()),
+                    value=float(new.total() - fixed.total()) if counted else None,
                     target=target,
                     at_least=False,
                     note=f"{fixed.total()} and {new.total()}; {_more(new - fixed)}",

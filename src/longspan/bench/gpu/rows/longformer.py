@@ -96,6 +96,7 @@ def _their_layer(bench: Bench, size: Size, tokens: int) -> Work:
         attention_probs_dropout_prob=0.0,
     )
     module = modeling.LongformerSelfAttention(config, layer_id=0).to(bench.device, size.dtype)
+    module.eval()
     hidden = _hidden(bench, size)
     is_global = torch.zeros(size.batch, size.length, dtype=torch.bool, device=bench.device)
     is_global[:, :tokens] = True

@@ -40,7 +40,7 @@ def window_row(
         pairs = pairs_of_window(size, reach)
         return Result(
             row=name,
-            title=title,
+            title=_title(reach, size.batch, size.length, head_dim),
             size=size_fields(size),
             pairs=pairs,
             needs=needs_of(size, pairs, bench.card),
@@ -48,5 +48,8 @@ def window_row(
             figures=ratios(entries, FLEX, targets) + ratios(entries, FLASH, {}),
         )
 
-    title = f"window of {reach} each side, B={batch} N={length:,} D={head_dim}"
-    return Row(name=name, title=title, run=run)
+    return Row(name=name, title=_title(reach, batch, length, head_dim), run=run)
+
+
+def _title(reach: int, batch: int, length: int, head_dim: int) -> str:
+    return f"window of {reach} each side, B={batch} N={length:,} D={head_dim}"

@@ -47,10 +47,9 @@ def _save_ratios(report: Report, path: Path) -> bool:
     for place, (which, bars) in enumerate(passes.items()):
         axis = figure.add_subplot(1, len(passes), place + 1)
         values = [found.value or 0.0 for _, found in bars]
-        drawn = axis.barh([row for row, _ in bars], values, color=INK, height=0.62)
-        labels = [f"{value:.2f}" for value in values]
-        axis.bar_label(drawn, labels, label_type="center", color="white", fontsize=8)
+        axis.barh([row for row, _ in bars], values, color=INK, height=0.62)
         for at, (_, found) in enumerate(bars):
+            axis.text(0.06, at, f"{values[at]:.2f}", color="white", fontsize=8, va="center")
             for limit, style in ((found.target, "-"), (found.stretch, ":")):
                 if limit is not None:
                     axis.plot([limit] * 2, [at - 0.42, at + 0.42], style, color=TARGET)

@@ -10,7 +10,7 @@ import torch
 from longspan.bench.gpu import ROWS, Entry, Taken
 from longspan.bench.gpu.contenders import OURS, Variant, Work, compared, ratios
 from longspan.bench.gpu.first_call import first_call
-from longspan.bench.gpu.floor import CARDS, card_of, needs_of
+from longspan.bench.gpu.floor import CARDS, card_of, needs_of, step_of
 from longspan.bench.gpu.peers import FLEX
 from longspan.bench.gpu.rows.calls import KINDS, first_calls
 from longspan.bench.gpu.rows.lengths import LENGTHS, tokens_of
@@ -223,6 +223,10 @@ def test_the_floor_of_the_main_window() -> None:
     needs = needs_of(size, 64 * 4096 * 257, card_of("NVIDIA H200"))
     times = [(round(n.bytes_time or 0), round(n.flops_time or 0)) for n in needs.values()]
     assert times == [(31, 22), (63, 55)]
-    assert needs_of(size, 1, None)["forward"].time is None
+    step = step_of(needs)
+    assert step.time == pytest.approx(sum(n.time or 0 for n in needs.values()))
+    assert step.flops == 64 * 4096 * 257 * 64 * 14
+    unknown = needs_of(size, 1, None)
+    assert unknown["forward"].time is None and step_of(unknown).time is None
     assert card_of("Another") is None
     assert card_of("NVIDIA H200 NVL") == CARDS["H200"]

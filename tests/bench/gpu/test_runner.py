@@ -12,7 +12,7 @@ from longspan.bench.gpu import ROWS, Result, load
 from longspan.bench.gpu.__main__ import main
 from longspan.bench.gpu.contenders import Bench
 from longspan.bench.gpu.rows import Row
-from longspan.bench.gpu.runner import chosen, run_rows, setting
+from longspan.bench.gpu.runner import chosen, measure, run_rows, setting
 from longspan.measure import child_environment
 
 from .fakes import FakeStopwatch, bench
@@ -83,6 +83,20 @@ def test_the_setting_names_what_figures_depend_on() -> None:
     at = setting("NVIDIA H200", False)
     assert at["card"] == "NVIDIA H200" and at["dtype"] == "bfloat16"
     assert set(at["versions"]) == {"longspan", "torch", "triton", "transformers"}
+
+
+@pytest.mark.gpu
+def test_rows_are_measured_from_graphs_on_a_real_device(tmp_path: Path) -> None:
+    names = ["window-128", "learned-independent", "launches", "eager", "lengths"]
+    report = measure(names, quick=True, peers=False, path=tmp_path / "bench.json")
+    assert [result.missing for result in report.results] == [""] * len(names)
+    for result in report.results[:2]:
+        (entry,) = result.entries
+        assert {taken.how for taken in entry.passes.values()} == {"graph"}, entry
+    for result in report.results[2:]:
+        assert all(figure.value is not None for figure in result.figures), result
+    saved = load(tmp_path / "bench.json")
+    assert [result.entries for result in saved.results] == [r.entries for r in report.results]
 
 
 def test_the_module_says_in_one_line_that_there_is_no_gpu(

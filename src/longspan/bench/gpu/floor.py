@@ -13,7 +13,7 @@ from ...measure import Size
 from ..floor import flops_of
 from .records import Need
 
-__all__ = ["CARDS", "Card", "card_of", "needs_of"]
+__all__ = ["CARDS", "Card", "card_of", "needs_of", "step_of"]
 
 
 class Card(NamedTuple):
@@ -40,6 +40,16 @@ def needs_of(size: Size, pairs: int, card: Card | None) -> dict[str, Need]:
         "forward": _need(4 * tensor, forward, card),
         "backward": _need(8 * tensor, both - forward, card),
     }
+
+
+def step_of(needs: dict[str, Need]) -> Need:
+    """What forward and backward need together."""
+    found = list(needs.values())
+    times = [(need.bytes_time, need.flops_time) for need in found]
+    moved, flops = sum(need.bytes for need in found), sum(need.flops for need in found)
+    if any(a is None or b is None for a, b in times):
+        return Need(moved, flops)
+    return Need(moved, flops, sum(a or 0.0 for a, _ in times), sum(b or 0.0 for _, b in times))
 
 
 def _need(moved: int, flops: int, card: Card | None) -> Need:

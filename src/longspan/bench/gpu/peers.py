@@ -104,7 +104,8 @@ def _flex(compiled: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
         return flex.flex_attention, flex.create_block_mask
     dynamo: Any = importlib.import_module("torch._dynamo.config")
     for name in ("recompile_limit", "accumulated_recompile_limit"):
-        setattr(dynamo, name, max(getattr(dynamo, name), MOST_COMPILED))
+        if hasattr(dynamo, name):
+            setattr(dynamo, name, max(getattr(dynamo, name), MOST_COMPILED))
     # A backward that is timed runs more than once, so it must not give its buffers away.
     functorch: Any = importlib.import_module("torch._functorch.config")
     functorch.donated_buffer = False

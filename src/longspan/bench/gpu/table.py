@@ -20,6 +20,7 @@ def show(report: Report, console: Console) -> None:
     console.print(Text(f"{at['card']}, {at['dtype']}; {versions}"), soft_wrap=True)
     console.print(_figures(report))
     console.print(_times(report))
+    console.print(_needs(report))
     for result in report.results:
         if result.missing:
             console.print(Text(f"{result.row}: {result.missing}"), soft_wrap=True)
@@ -86,6 +87,26 @@ def _times(report: Report) -> Table:
                 "" if taken is None else taken.how,
                 Text(note if first else ""),
                 end_section=place + 1 == len(lines),
+            )
+    return table
+
+
+def _needs(report: Report) -> Table:
+    table = _new_table("What the work needs, and the µs that takes at the card's rates")
+    for name in ("row", "pass"):
+        table.add_column(name, no_wrap=True)
+    for name in ("pairs", "MB", "Gflop", "µs of bytes", "µs of flops"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for result in report.results:
+        for place, (which, need) in enumerate(result.needs.items()):
+            table.add_row(
+                result.row if place == 0 else "",
+                which,
+                f"{result.pairs / 1e6:.1f} M" if place == 0 else "",
+                f"{need.bytes / 1e6:.1f}",
+                f"{need.flops / 1e9:.1f}",
+                *("—" if t is None else f"{t:.1f}" for t in (need.bytes_time, need.flops_time)),
+                end_section=place + 1 == len(result.needs),
             )
     return table
 

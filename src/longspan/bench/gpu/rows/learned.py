@@ -11,7 +11,7 @@ from ....weights import Bell, reach_of
 from ...reaches import Kind
 from ..contenders import OURS, Bench, Variant, compared, ours, ratios
 from ..draws import THRESHOLD, pairs_of_reach, variances
-from ..floor import needs_of
+from ..floor import needs_of, step_of
 from ..peers import FLEX, flex_learned
 from ..records import Result
 from .row import Row, size_fields
@@ -43,12 +43,13 @@ def learned_row(kind: Kind, target: tuple[float, float] | None = None) -> Row:
         targets = {} if target is None else {"step": target}
         reach = reach_of(variances(kind, size, torch.device("cpu")), THRESHOLD)
         pairs = pairs_of_reach(reach)
+        needs = needs_of(size, pairs, bench.card)
         return Result(
             row=name,
             title=f"{title}: mean {reach.float().mean():.0f}, longest {reach.max()}",
             size=size_fields(size),
             pairs=pairs,
-            needs=needs_of(size, pairs, bench.card),
+            needs=needs | {"step": step_of(needs)},
             entries=entries,
             figures=ratios(entries, FLEX, targets, ("forward", "backward", "step")),
         )

@@ -55,6 +55,8 @@ def test_reports_of_one_card_are_merged_and_the_later_row_is_taken() -> None:
     both = merged([first, second, Report(setting=first.setting, results=[newer])])
     assert [r.row for r in both.results] == ["window-128", "other", "eager"]
     assert both.result("other") == newer
+    lost = Result(row="window-128", title="a window", missing="no time")
+    assert merged([first, Report(setting=first.setting, results=[lost])]) == first
     with pytest.raises(ValueError, match="different cards: NVIDIA A100, NVIDIA H200"):
         merged([first, report(card="NVIDIA A100")])
 

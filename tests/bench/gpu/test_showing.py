@@ -99,6 +99,7 @@ def test_the_table_has_figures_targets_and_floors() -> None:
         "forward: blocks of 64",
         "RuntimeError: not here",
         "window-128 forward 67.4 M 134.2 17.2 31.4 21.8",
+        "first-call window forward 4.50 s clock",
         "bigbird: not begun",
         "2 of 3 targets met.",
     ):

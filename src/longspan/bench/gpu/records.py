@@ -13,7 +13,7 @@ from ..records import write_json
 
 __all__ = ["Entry", "Figure", "How", "Need", "Report", "Result", "Taken", "load", "merged", "save"]
 
-How = Literal["graph", "eager", "difference", "clock"]
+How = Literal["graph", "eager", "clock"]
 
 
 class Taken(NamedTuple):
@@ -24,8 +24,8 @@ class Taken(NamedTuple):
         lower: the quartile below it.
         upper: the quartile above it.
         rounds: how many calls were timed.
-        how: from a captured graph; eager, which includes what Python does before a launch; as the
-            difference of two other times; or by the clock on the wall.
+        how: from a captured graph; eager, which includes what Python does before a launch; or by
+            the clock on the wall.
     """
 
     median: float
@@ -179,12 +179,15 @@ def load(path: str | Path) -> Report:
 
 
 def merged(reports: Iterable[Report]) -> Report:
-    """Several runs on one card as one: of a row that was run twice, the later is taken."""
+    """Several runs on one card as one: of a row that ran twice, the later is taken."""
     reports = list(reports)
     cards = {report.setting.get("card") for report in reports}
     if len(cards) > 1:
         raise ValueError(f"reports are of different cards: {', '.join(sorted(map(str, cards)))}")
-    rows = {result.row: result for report in reports for result in report.results}
+    rows: dict[str, Result] = {}
+    for result in (result for report in reports for result in report.results):
+        if not result.missing or result.row not in rows or rows[result.row].missing:
+            rows[result.row] = result
     return Report(setting=reports[-1].setting, results=list(rows.values()))
 
 

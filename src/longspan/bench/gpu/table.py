@@ -119,8 +119,8 @@ def _nothing(entry: Entry) -> list[tuple[str, None]]:
 def _taken(taken: Taken | None) -> tuple[str, str]:
     if taken is None:
         return "—", ""
-    if taken.how == "difference":
-        return f"{taken.median:.1f}", ""
+    if taken.how == "clock":
+        return f"{taken.median / 1e6:.2f} s", ""
     return f"{taken.median:.1f}", f"{taken.lower:.1f}–{taken.upper:.1f}"
 
 

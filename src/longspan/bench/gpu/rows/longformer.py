@@ -14,14 +14,13 @@ from ....patterns import longformer
 from ...contenders import Unavailable, installed
 from ..contenders import Bench, Variant, Work, compared, inputs
 from ..floor import needs_of
-from ..records import Entry, Figure, Result, Taken
+from ..records import Entry, Figure, Result
 from .row import Row, size_fields
 from .windows import REACH
 
 __all__ = ["longformer_row"]
 
 HEADS = 12
-GLOBAL = 4
 
 THEIR_LAYER = "Hugging Face layer"
 OUR_LAYER = "longspan layer"
@@ -158,25 +157,21 @@ def _figures(entries: dict[str, Entry], tokens: int) -> list[Figure]:
     found = []
     for which in ("forward", "backward"):
         layer, projections = (entries[n].passes.get(which) for n in (THEIR_LAYER, PROJECTIONS))
-        part = None if layer is None or projections is None else _less(layer, projections)
-        for what, above, below in (("part", part, OUR_PART), ("layer", layer, OUR_LAYER)):
+        whole = None if layer is None else layer.median
+        part = None if whole is None or projections is None else whole - projections.median
+        for what, above, below in (("part", part, OUR_PART), ("layer", whole, OUR_LAYER)):
             mine = entries[below].passes.get(which)
             known = above is not None and mine is not None
             found.append(
                 Figure(
                     what=f"{which}, {what} faster than Hugging Face's",
                     unit="×",
-                    value=above.median / mine.median if above and mine else None,
+                    value=above / mine.median if above is not None and mine is not None else None,
                     target=TARGETS[what],
                     note=_note(what, tokens) if known else theirs.missing or "not measured",
                 )
             )
     return found
-
-
-def _less(layer: Taken, projections: Taken) -> Taken:
-    rest = layer.median - projections.median
-    return layer._replace(median=rest, lower=rest, upper=rest, how="difference")
 
 
 def _note(what: str, tokens: int) -> str:

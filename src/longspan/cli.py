@@ -23,7 +23,12 @@ from rich.text import Text
 from torch import Tensor
 
 from . import bench as benchmark
+from .bench import gpu as gpu_benchmark
+from .bench.gpu.plots import save_plots as save_gpu_plots
+from .bench.gpu.table import show as show_gpu
+from .bench.gpu.text import lines_of
 from .bench.plots import save_plots
+from .bench.table import show
 from .gallery import EXAMPLES, example_pattern, example_values, panels, save_gallery
 from .measure import Case, Size, child_environment, counts_of, peak_memory, times_of
 from .patterns import Causal, Full, Pattern, PerHead, SameDocument
@@ -196,12 +201,77 @@ def cpu(
             report = benchmark.run(
                 names, threads=threads, quick=quick, on_problem=on_problem, on_turn=on_turn
             )
-        benchmark.show(report, console)
+        show(report, console)
         if output is not None:
             benchmark.save(report, output / "bench.json")
             saved = [output / "bench.json"]
             try:
                 saved += save_plots(report, output)
+            except ImportError as error:
+                _say(console, f"No plots: {error}")
+            _say(console, f"saved {', '.join(map(str, saved))}")
+
+
+@bench.command()
+def gpu(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small inputs and few rounds: does all of it run?")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help=f"A row by name; may be repeated: {', '.join(gpu_benchmark.ROWS)}."),
+    ] = None,
+    peers: Annotated[bool, typer.Option(help="Time the peers too.")] = True,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="Seconds after which no row begins.")
+    ] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Time launch options of the kernels instead.")
+    ] = False,
+    records: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from", help="Measure nothing: show this record; may be repeated, later rows win."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A folder for the JSON and the plots.")
+    ] = None,
+) -> None:
+    """Measure the Triton backend beside its peers on one NVIDIA GPU, and say which targets it
+    meets.
+
+    Takes about eight minutes, most of them for FlexAttention to compile. Where only torch and
+    Triton are installed, run python -m longspan.bench.gpu -o DIR and bring the JSON here with
+    --from.
+    """
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 170)
+    aside = Console(stderr=True, highlight=False, soft_wrap=True)
+    with _errors_in_one_line():
+        if tune:
+            path = (output or Path()) / "tune.json"
+            gpu_benchmark.tune(path, quick=quick, budget=budget, say=lambda text: _say(aside, text))
+            return
+        record = None if output is None else output / "bench.json"
+        if records:
+            report = gpu_benchmark.merged(gpu_benchmark.load(path) for path in records)
+            if record is not None:
+                gpu_benchmark.save(report, record)
+        else:
+            report = gpu_benchmark.measure(
+                only,
+                quick=quick,
+                peers=peers,
+                budget=budget,
+                path=record,
+                on_row=lambda row: _say(aside, f"… {row.name}: {row.title}"),
+                on_result=lambda result: _say(aside, "\n".join(lines_of(result))),
+            )
+        show_gpu(report, console)
+        if output is not None:
+            saved = [output / "bench.json"]
+            try:
+                saved += save_gpu_plots(report, output)
             except ImportError as error:
                 _say(console, f"No plots: {error}")
             _say(console, f"saved {', '.join(map(str, saved))}")

@@ -7,11 +7,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from longspan.bench import run, show
+from longspan.bench import run
 from longspan.bench.contenders import Contender, Unavailable, Work
 from longspan.bench.plots import save_plots
 from longspan.bench.problem import Problem, Results
 from longspan.bench.runner import QUICK, measure
+from longspan.bench.table import show
 from longspan.measure import Size
 
 pytestmark = pytest.mark.filterwarnings("ignore:longspan was installed without:RuntimeWarning")

@@ -9,7 +9,6 @@ from .machine import warm_allocator
 from .problems import PROBLEMS
 from .records import Figure, Outcome, Report, Sample, load, save
 from .runner import run
-from .table import show
 
 __all__ = [
     "PROBLEMS",
@@ -20,6 +19,5 @@ __all__ = [
     "load",
     "run",
     "save",
-    "show",
     "warm_allocator",
 ]

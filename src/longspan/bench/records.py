@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Figure", "Outcome", "Report", "Sample", "load", "save"]
+__all__ = ["Figure", "Outcome", "Report", "Sample", "load", "save", "write_json"]
 
 
 class Sample(NamedTuple):
@@ -120,13 +120,18 @@ class Report:
 
 def save(report: Report, path: str | Path) -> None:
     """Writes a report as JSON, aside first: a broken write leaves the old file as it was."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     found = {
         "setting": report.setting,
         "figures": [asdict(figure) | {"met": figure.met} for figure in report.figures],
         "outcomes": [_plain(outcome) for outcome in report.outcomes],
     }
+    write_json(path, found)
+
+
+def write_json(path: str | Path, found: Any) -> None:
+    """Writes JSON aside first: a broken write leaves the old file as it was."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     handle, aside = tempfile.mkstemp(dir=path.parent, suffix=path.suffix)
     try:
         with os.fdopen(handle, "w") as file:

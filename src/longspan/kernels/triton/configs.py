@@ -7,16 +7,38 @@ dq, and dk with dv: 4 warps and 3 stages 108, 115, 196; at most 128 registers an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["options"]
+__all__ = ["options", "override"]
 
 # Above this the loads of three stages do not fit a multiprocessor's shared memory.
 MOST_FOR_THREE_STAGES = 256
 
 
+# For all threads: gradients are launched from a thread of PyTorch's own.
+_OVERRIDES: dict[str, dict[str, int]] = {}
+
+
+@contextmanager
+def override(kernel: str, options: dict[str, int]) -> Iterator[None]:
+    """Launches a kernel with these options instead, whatever the problem; for tuning."""
+    before = _OVERRIDES.get(kernel)
+    _OVERRIDES[kernel] = options
+    try:
+        yield
+    finally:
+        if before is None:
+            del _OVERRIDES[kernel]
+        else:
+            _OVERRIDES[kernel] = before
+
+
 def options(kernel: str, constants: dict[str, Any], itemsize: int) -> dict[str, int]:
     """Launch options of a kernel, `"outputs"`, `"queries"` or `"keys"`."""
+    if kernel in _OVERRIDES:
+        return dict(_OVERRIDES[kernel])
     channels = constants["PD"] + constants["PDV"]
     lean = not constants["TERMS"] and not constants["DROPOUT"] and channels <= 128 and itemsize == 2
     if kernel != "keys" and lean:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..fixed_order import summed_to
-from ..kernels.problem import ALPHA
+from ..kernels.problem import ALPHA, limits_dtype
 from .checks import check_values
 from .dispatch import choose
 from .encoding import Meaning, decode
@@ -46,12 +46,14 @@ def attention_op(
         problem = problem_of(q, k, v, meaning, Settings(scale, key_padding, dropout, seed))
         _, module = choose(problem, backend)
         out, limits = module.forward(problem)
-    return out, limits
+    return out, limits.to(limits_dtype(q))
 
 
 @attention_op.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=torch.float64)
+    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(
+        q.shape[:3], dtype=limits_dtype(q)
+    )
 
 
 @torch.library.custom_op("longspan::attention_backward", mutates_args=())

@@ -25,11 +25,20 @@ __all__ = [
     "RelativeTerm",
     "SameReach",
     "Term",
+    "limits_dtype",
 ]
 
 
 # How the gradient of α is asked for, beside the terms' (number, name).
 ALPHA = (-1, "alpha")
+
+
+def limits_dtype(q: Tensor) -> torch.dtype:
+    """Of the rows' thresholds, which a forward leaves to its backward. On a GPU they are part of
+    what a step in half precision costs.
+    """
+    small = q.device.type == "cuda" and q.dtype in (torch.bfloat16, torch.float16)
+    return torch.float32 if small else torch.float64
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -497,7 +497,20 @@ def _part(piece: _Piece, frame: _Frame, queries: Order, without: Tensor | None) 
         tuple(documents),
         tiles,
         piece.active,
+        _band(low, high, frame) if order.index is None and queries.index is None else None,
     )
+
+
+def _band(low: Tensor, high: Tensor, frame: _Frame) -> tuple[int, int] | None:
+    """How far intervals [low, high) reach to the left and right, if that is the same for every row
+    but for the ends; not asked on a GPU, which would have to be waited for.
+    """
+    if not frame.readable or low.shape[:2] != (1, 1) or frame.m < frame.n:
+        return None
+    left, right = int((frame.i - low).max()), int((high - 1 - frame.i).max())
+    same = (frame.i - left).clamp(min=0) == low
+    same &= (frame.i + right + 1).clamp(max=frame.m) == high
+    return (left, right) if bool((same & (low < high)).all()) else None
 
 
 def _ranked(rank: Tensor, place: Tensor) -> Tensor:

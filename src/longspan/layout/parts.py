@@ -88,6 +88,8 @@ class Part:
         documents: pairs `(ids of rows (B|1, Lq), ids of keys (B|1, Lk))` that must be equal.
         tiles: which pairs exist, or None for all within the intervals. Needs identity orders.
         active: bit w is set when the w-th weight acts on these pairs; `ALL_ACT` has all bits set.
+        band: (left, right) where the intervals are known to be i − left … i + right for the row at
+            position i, as far as there are keys, and no row is empty.
     """
 
     keys: Order
@@ -97,6 +99,7 @@ class Part:
     documents: tuple[tuple[Tensor, Tensor], ...] = ()
     tiles: TileList | None = None
     active: int = ALL_ACT
+    band: tuple[int, int] | None = None
 
 
 @dataclass(slots=True, eq=False)

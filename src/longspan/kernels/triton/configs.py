@@ -1,4 +1,4 @@
-"""How the kernels are compiled: warps, stages of loads, registers.
+"""How the kernels are compiled and launched: warps, stages of loads, registers.
 
 Measured on an H200 (window of 128, B=4 H=16 N=4096 D=64, bfloat16), in microseconds for outputs,
 dq, and dk with dv: 4 warps and 3 stages 108, 115, 196; at most 128 registers and 2 stages 96, 105,
@@ -9,12 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["options", "override"]
+__all__ = ["HopperOptions", "hopper_options", "options", "override"]
 
 # Above this the loads of three stages do not fit a multiprocessor's shared memory.
 MOST_FOR_THREE_STAGES = 256
+
+
+class HopperOptions(NamedTuple):
+    """How a kernel for Hopper is launched: programs to a multiprocessor, steps whose tiles may be
+    there at once, and tiles of the work itself that may be.
+    """
+
+    programs: int
+    ring: int
+    turns: int = 2
+
+    @property
+    def registers(self) -> int:
+        """For each of a program's 256 threads; the loader gives most of its own away."""
+        return min(65536 // (256 * self.programs) // 8 * 8, 248)
+
+
+# By kernel and channels of a head, filled up to a power of two. The largest heads have room for two
+# programs only if their tiles come and go through the same place.
+HOPPER = {
+    ("outputs", 32): HopperOptions(4, 3),
+    ("outputs", 64): HopperOptions(3, 3),
+    ("outputs", 128): HopperOptions(2, 2),
+    ("queries", 32): HopperOptions(2, 3),
+    ("queries", 64): HopperOptions(2, 3),
+    ("queries", 128): HopperOptions(2, 2, 1),
+    ("keys", 32): HopperOptions(2, 3),
+    ("keys", 64): HopperOptions(2, 2),
+    ("keys", 128): HopperOptions(2, 2, 1),
+}
 
 
 # For all threads: gradients are launched from a thread of PyTorch's own.
@@ -44,3 +74,9 @@ def options(kernel: str, constants: dict[str, Any], itemsize: int) -> dict[str, 
     if kernel != "keys" and lean:
         return {"num_warps": 4, "num_stages": 2, "maxnreg": 128}
     return {"num_warps": 4, "num_stages": 3 if channels <= MOST_FOR_THREE_STAGES else 2}
+
+
+def hopper_options(kernel: str, channels: int) -> HopperOptions:
+    """Launch options of a kernel for Hopper, `"outputs"`, `"queries"` or `"keys"`."""
+    chosen = HOPPER[kernel, max(channels, 32)]
+    return chosen._replace(**_OVERRIDES.get("hopper " + kernel, {}))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...fixed_order import row_sum
-from ..problem import AlibiTerm, Problem
+from ..problem import AlibiTerm, Problem, limits_dtype
 from .arguments import (
     Drop,
     Numbers,
@@ -129,7 +129,7 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     shape = (*q.shape[:3], problem.v.shape[3])
     whole = bool(call.walks) and _covers_rows(call.walks[0], problem)
     out = q.new_empty(shape, dtype=torch.float32 if merged else q.dtype)
-    limits = q.new_empty(shape[:3], dtype=torch.float64)
+    limits = q.new_empty(shape[:3], dtype=limits_dtype(q))
     if merged or not whole:
         out.zero_()
         limits.fill_(-math.inf)

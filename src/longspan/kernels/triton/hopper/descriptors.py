@@ -1,0 +1,38 @@
+"""Tensors as the TMA reads them: descriptors, kept because making one costs microseconds."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+__all__ = ["numbers_tiles", "tiles_of"]
+
+DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+
+
+@lru_cache(maxsize=64)
+def _layout(rows: int, channels: int, dtype: torch.dtype) -> Any:
+    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, channels], DTYPES[dtype])
+
+
+@lru_cache(maxsize=1)
+def _flat() -> Any:
+    return gl.NVMMASharedLayout(0, 32, 2)
+
+
+def tiles_of(x: Tensor, rows: int) -> TensorDescriptor:
+    """`(B, H, N, D)` in tiles of some rows; a head that is no power of two is filled up with 0."""
+    channels = max(16, 1 << (x.shape[3] - 1).bit_length())
+    block = [1, 1, rows, channels]
+    return TensorDescriptor(x, x.shape, x.stride(), block, _layout(rows, channels, x.dtype))
+
+
+def numbers_tiles(x: Tensor, count: int, rows: int = 64) -> TensorDescriptor:
+    """The first `count` numbers of every unit, `(units, stride)`, in pieces."""
+    x = x if x.dtype == torch.float32 else x.view(torch.float32)
+    return TensorDescriptor(x, (x.shape[0], count), (x.stride(0), 1), [1, rows], _flat())

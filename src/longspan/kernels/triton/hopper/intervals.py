@@ -1,0 +1,208 @@
+"""What the kernels for Hopper are told about a problem's rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...problem import BellReach, BellTerm, Problem
+from ..arguments import Numbers, PartValues, per_row
+from . import ring
+from .ring import Intervals
+from .rows import columns_of_rows, rows_of_arrays, rows_of_bells
+
+__all__ = ["BAND", "BLOCK", "RowFacts", "band_facts", "facts_of", "with_columns"]
+
+BAND, REACH, ROWS = ring.BAND.value, ring.REACH.value, ring.ROWS.value
+
+# Rows, and keys, of a tile.
+BLOCK = 64
+# Tiles that one program of the small kernels looks at.
+TILES = 4
+KEYS_AT_ONCE = 32
+MOST_SCANNED = 256
+
+
+class RowFacts(NamedTuple):
+    """Intervals in one of three kinds, what bells multiply d² by (float32 `(units, stride)`), and
+    which rows the tiles of keys meet (int32 `(units, tiles of keys, 2)`, only for the backward).
+    """
+
+    kind: int
+    intervals: Intervals
+    bells: Tensor
+    columns: Tensor
+
+
+class _Shape(NamedTuple):
+    """Sizes of what is known about rows: samples and heads are 1 where they are shared."""
+
+    samples: int
+    heads: int
+    n: int
+    m: int
+
+    @property
+    def units(self) -> int:
+        return self.samples * self.heads
+
+    @property
+    def stride(self) -> int:
+        """Of a unit's rows: their TMA wants multiples of 16 bytes."""
+        return -(-self.n // 4) * 4
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.n // BLOCK)
+
+    @property
+    def key_tiles(self) -> int:
+        return -(-self.m // BLOCK)
+
+    def intervals(
+        self, rows: Tensor, widths: Tensor, table: Tensor, band: tuple[int, int]
+    ) -> Intervals:
+        return Intervals(
+            rows,
+            widths,
+            self.stride,
+            table,
+            self.tiles,
+            self.heads if self.samples > 1 else 0,
+            int(self.heads > 1),
+            *band,
+        )
+
+
+def facts_of(problem: Problem, part: PartValues, band: tuple[int, int] | None) -> RowFacts:
+    """The facts of a problem with one part in identity orders, with its reach, if it has one.
+
+    Args:
+        part: its intervals.
+        band: how far every row looks to the left and to the right, where that is all there is to
+            say.
+    """
+    term = next((t for t in problem.terms if isinstance(t, BellTerm)), None)
+    reach = next((r for r in problem.reaches if isinstance(r, BellReach)), None)
+    n, m = problem.q.shape[2], problem.k.shape[2]
+    low = Numbers(part.low, part.low_batch, part.low_head, 1)
+    high = Numbers(part.high, part.high_batch, part.high_head, 1)
+    if term is None:
+        assert band is None
+        return _of_arrays(low, high, _shape_of(problem, None, low, high), n, m)
+    shape = _shape_of(problem, term.given, *(() if band is not None else (low, high)))
+    return _of_bells(term.given, reach, problem.scale, low, high, band, shape)
+
+
+def band_facts(band: tuple[int, int], none: Tensor) -> RowFacts:
+    """The facts of a window, which are two numbers; `none` is any tensor."""
+    return RowFacts(BAND, Intervals(none, none, 0, none, 0, 0, 0, *band), none, none)
+
+
+def _shape_of(problem: Problem, variance: Tensor | None, *numbers: Numbers) -> _Shape:
+    batch, heads, n, _ = problem.q.shape
+    samples = any(x.batch for x in numbers) or (variance is not None and variance.shape[0] > 1)
+    apart = any(x.head for x in numbers) or (variance is not None and variance.shape[1] > 1)
+    return _Shape(batch if samples else 1, heads if apart else 1, n, problem.k.shape[2])
+
+
+def _of_bells(
+    variance: Tensor,
+    reach: BellReach | None,
+    scale: float,
+    low: Numbers,
+    high: Numbers,
+    band: tuple[int, int] | None,
+    shape: _Shape,
+) -> RowFacts:
+    device = variance.device
+    cut = reach is not None
+    table_too = cut or band is None
+    kind = BAND
+    if table_too:
+        # Seen from both sides alike: the keys' kernel then reads one number a row, not two.
+        kind = REACH if band is not None and band[0] == band[1] else ROWS
+    left, right = band if band is not None else (shape.m, shape.m)
+    numbers = 1 + (kind != BAND) + (kind == ROWS)
+    whole = torch.empty((numbers, shape.units, shape.stride), dtype=torch.float32, device=device)
+    bells = whole[0]
+    rows = whole[1] if kind != BAND else bells
+    widths = whole[2] if kind == ROWS else bells
+    if kind == ROWS:
+        rows, widths = rows.view(torch.int32), widths.view(torch.int32)
+    table = torch.empty(
+        5 * shape.units * shape.tiles if table_too else 1, dtype=torch.int32, device=device
+    )
+    rows_of_bells[(-(-shape.tiles // TILES), shape.units)](
+        per_row(variance),
+        bells,
+        low,
+        high,
+        rows,
+        widths,
+        table,
+        shape.n,
+        shape.m,
+        left,
+        right,
+        reach.most if reach is not None else shape.m,
+        scale,
+        shape.stride,
+        shape.heads,
+        shape.tiles,
+        CURVE=-2 * math.log(reach.threshold) if reach is not None else 0.0,
+        KIND=kind,
+        CUT=cut,
+        ARRAYS=band is None,
+        TABLE=table_too,
+        BM=BLOCK,
+        BN=BLOCK,
+        TILES=TILES,
+        num_warps=2,
+    )
+    return RowFacts(kind, shape.intervals(rows, widths, table, (left, right)), bells, table)
+
+
+def _of_arrays(low: Numbers, high: Numbers, shape: _Shape, n: int, m: int) -> RowFacts:
+    device = low.data.device
+    whole = torch.empty((2, shape.units, shape.stride), dtype=torch.int32, device=device)
+    table = torch.empty(5 * shape.units * shape.tiles, dtype=torch.int32, device=device)
+    rows_of_arrays[(-(-shape.tiles // TILES), shape.units)](
+        low,
+        high,
+        whole[0],
+        whole[1],
+        table,
+        n,
+        shape.stride,
+        shape.heads,
+        shape.tiles,
+        BM=BLOCK,
+        BN=BLOCK,
+        TILES=TILES,
+        num_warps=2,
+    )
+    return RowFacts(ROWS, shape.intervals(whole[0], whole[1], table, (m, m)), table, table)
+
+
+def with_columns(facts: RowFacts, m: int) -> RowFacts:
+    """The facts with the rows that tiles of keys meet."""
+    if facts.kind == BAND:
+        return facts
+    tiles, key_tiles, table = facts.intervals.tiles, -(-m // BLOCK), facts.intervals.table
+    units = table.numel() // (5 * tiles)
+    columns = torch.empty(2 * units * key_tiles, dtype=torch.int32, device=table.device)
+    columns_of_rows[(-(-key_tiles // KEYS_AT_ONCE), units)](
+        table,
+        columns,
+        tiles,
+        key_tiles,
+        BM=BLOCK,
+        BN=BLOCK,
+        KEYS=KEYS_AT_ONCE,
+        SCAN=min(1 << max(tiles - 1, 1).bit_length(), MOST_SCANNED),
+    )
+    return facts._replace(columns=columns)

@@ -1,0 +1,272 @@
+"""The gradients of keys and values on Hopper."""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .ring import (
+    BAND,
+    LOADER_REGISTERS,
+    LOG2E,
+    REACH,
+    ROWS,
+    block_barrier,
+    edges,
+    initialise,
+    release,
+    unit_of,
+    wait_until_free,
+    wait_until_there,
+    within,
+)
+
+# Numbers that a step has for every row: log-sum-exp, mean gradient, bell, interval.
+NUMBERS = gl.constexpr(5)
+
+
+@gluon.jit
+def _steps_of_keys(
+    intervals, columns, b, h, tile, n, m, KIND: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+):  # fmt: skip
+    """The first row that a tile of keys meets, its steps, and where those without an edge lie."""
+    if KIND == BAND:
+        start = tile * BN - (m - n)
+        end = gl.minimum(tile * BN + BN, m) - 1 - (m - n)
+        # A TMA of the rows' numbers has to start at a multiple of 16 bytes.
+        first = gl.minimum(gl.maximum(start - intervals.right, 0), n - 1) // 4 * 4
+        last = gl.minimum(end + intervals.left, n - 1)
+        steps, lower, upper = edges(first, last, end - intervals.right, start + intervals.left, BM)
+        return first, steps, lower, upper
+    else:
+        entry = columns + (unit_of(intervals, b, h) * gl.cdiv(m, BN) + tile) * 2
+        first = gl.load(entry)
+        steps = gl.load(entry + 1)
+        return first, steps, 0, 0
+
+
+@gluon.jit
+def _load(
+    q, k, v, grad, limits, means, rows, widths, bells, qs, gs, ks, vs, vectors, bars, intervals,
+    columns, heads, key_heads, each, n, m, tiles, works, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr,
+    TURNS: gl.constexpr,
+):  # fmt: skip
+    """Loads what the consumer reads; past the end all of it is 0: no contribution. The barriers:
+    those of rows that are there and of places that are free, RING each, and the same of keys, 2
+    each.
+    """
+    BYTES: gl.constexpr = (2 * PD * 2 + (2 + KIND + (1 if BELL else 0)) * 4) * BM
+    work = gl.program_id(0)
+    number = 0
+    count = 0
+    while work < works:
+        tile = work % tiles
+        b = work // tiles // key_heads
+        key_head = work // tiles % key_heads
+        turn = count % TURNS
+        wait_until_free(bars.index(2 * RING + 2 + turn), count, TURNS)
+        bar = bars.index(2 * RING + turn)
+        mbarrier.expect(bar, 2 * BN * PD * 2)
+        tma.async_copy_global_to_shared(k, [b, key_head, tile * BN, 0], bar, ks.index(turn))
+        tma.async_copy_global_to_shared(v, [b, key_head, tile * BN, 0], bar, vs.index(turn))
+        for h in range(key_head * each, key_head * each + each):
+            first, steps, lower, upper = _steps_of_keys(
+                intervals, columns, b, h, tile, n, m, KIND, BM, BN
+            )
+            unit = b * heads + h
+            own_unit = unit_of(intervals, b, h)
+            for t in range(0, steps):
+                slot = number % RING
+                wait_until_free(bars.index(RING + slot), number, RING)
+                bar = bars.index(slot)
+                row = first + t * BM
+                mbarrier.expect(bar, BYTES)
+                tma.async_copy_global_to_shared(q, [b, h, row, 0], bar, qs.index(slot))
+                tma.async_copy_global_to_shared(grad, [b, h, row, 0], bar, gs.index(slot))
+                tma.async_copy_global_to_shared(
+                    limits, [unit, row], bar, vectors.index(NUMBERS * slot)
+                )
+                tma.async_copy_global_to_shared(
+                    means, [unit, row], bar, vectors.index(NUMBERS * slot + 1)
+                )
+                if BELL:
+                    tma.async_copy_global_to_shared(
+                        bells, [own_unit, row], bar, vectors.index(NUMBERS * slot + 2)
+                    )
+                if KIND != BAND:
+                    tma.async_copy_global_to_shared(
+                        rows, [own_unit, row], bar, vectors.index(NUMBERS * slot + 3)
+                    )
+                if KIND == ROWS:
+                    tma.async_copy_global_to_shared(
+                        widths, [own_unit, row], bar, vectors.index(NUMBERS * slot + 4)
+                    )
+                number += 1
+        count += 1
+        work += gl.num_programs(0)
+
+
+@gluon.jit
+def _step(
+    t, number, first, has_edge, keys, values, qs, gs, vectors, bars, dk, dv, column, column_f, key, key_f,
+    low, width, scale_log2, KIND: gl.constexpr, BELL: gl.constexpr,
+    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr,
+    LO: gl.constexpr,
+):  # fmt: skip
+    """One tile of rows. Scores are `(keys, rows)`, so that what follows takes them from
+    registers.
+    """
+    slot = number % RING
+    query = qs.index(slot).reshape([BM, PD])
+    gradient = gs.index(slot).reshape([BM, PD])
+    zero = gl.zeros([BN, BM], gl.float32, LS)
+    wait_until_there(bars.index(slot), number, RING)
+    s = warpgroup_mma(keys, query.permute((1, 0)), zero, use_acc=False, is_async=True)
+    dp = warpgroup_mma(values, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
+    limit = vectors.index(NUMBERS * slot).load(LS)
+    mean = vectors.index(NUMBERS * slot + 1).load(LS)
+    s, dv, dk = warpgroup_mma_wait(1, deps=[s, dv, dk])
+    # The step before is done with: its rows may go.
+    release(bars.index(RING + (number + RING - 1) % RING), number > 0)
+    start = first + t * BM
+    if BELL or KIND == REACH:
+        d = column_f[None, :] - (key_f - start.to(gl.float32))[:, None]
+    if BELL:
+        s += vectors.index(NUMBERS * slot + 2).load(LS) * (d * d)
+    p = gl.exp2(s * scale_log2 - limit)
+    if KIND == BAND:
+        if has_edge:
+            p = gl.where(within(column[None, :], (low - start)[:, None], width), p, 0.0)
+    elif KIND == REACH:
+        p = gl.where(gl.abs(d) <= vectors.index(NUMBERS * slot + 3).load(LS), p, 0.0)
+    else:
+        lowest = vectors.index(NUMBERS * slot + 3).load(LS).to(gl.int32, bitcast=True)
+        most = vectors.index(NUMBERS * slot + 4).load(LS).to(gl.int32, bitcast=True)
+        p = gl.where(within(key[:, None], lowest, most), p, 0.0)
+    dp = warpgroup_mma_wait(0, deps=[dp])
+    weights = gl.convert_layout(p.to(qs.dtype), gl.DotOperandLayout(0, LO, 2))
+    dv = warpgroup_mma(weights, gradient, dv, is_async=True)
+    ds = p * (dp - mean)
+    ds = gl.convert_layout(ds.to(qs.dtype), gl.DotOperandLayout(0, LO, 2))
+    dk = warpgroup_mma(ds, query, dk, is_async=True)
+    # Waits for nothing: it names the products that are under way.
+    dk, dv = warpgroup_mma_wait(2, deps=[dk, dv])
+    return dk, dv
+
+
+@gluon.jit
+def _compute(
+    dk_out, dv_out, checks, qs, gs, ks, vs, vectors, ys, zs, bars, intervals, columns, key_heads,
+    each, n, m, tiles, works, scale, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
+):  # fmt: skip
+    """The consumer."""
+    LS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BM, 16])
+    LO: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PD, 16])
+    R: gl.constexpr = gl.SliceLayout(1, LS)
+    column = gl.arange(0, BM, gl.SliceLayout(0, LS))
+    column_f = column.to(gl.float32)
+    scale_log2 = scale * LOG2E
+    work = gl.program_id(0)
+    number = 0
+    count = 0
+    while work < works:
+        tile = work % tiles
+        b = work // tiles // key_heads
+        key_head = work // tiles % key_heads
+        turn = count % TURNS
+        keys = ks.index(turn).reshape([BN, PD])
+        values = vs.index(turn).reshape([BN, PD])
+        key = tile * BN + gl.arange(0, BN, R)
+        key_f = (key - (m - n)).to(gl.float32)
+        low = key - (m - n) - intervals.right
+        width = intervals.left + intervals.right
+        dk = gl.zeros([BN, PD], gl.float32, LO)
+        dv = gl.zeros([BN, PD], gl.float32, LO)
+        wait_until_there(bars.index(2 * RING + turn), count, TURNS)
+        for h in range(key_head * each, key_head * each + each):
+            first, steps, lower, upper = _steps_of_keys(
+                intervals, columns, b, h, tile, n, m, KIND, BM, BN
+            )
+            for t in range(0, steps):
+                dk, dv = _step(
+                    t, number + t, first, (t < lower) | (t >= upper), keys, values, qs, gs,
+                    vectors, bars, dk, dv, column, column_f, key, key_f, low, width, scale_log2,
+                    KIND, BELL, PD, BM, BN, RING, LS, LO,
+                )  # fmt: skip
+            number += steps
+        if TURNS == 2:
+            release(bars.index(2 * RING + 2 + turn))
+        dk, dv = warpgroup_mma_wait(0, deps=[dk, dv])
+        check = gl.convert_layout(gl.sum(dk * 0.0 + dv * 0.0, 1), R)
+        unit = (b * key_heads + key_head).to(gl.int64)
+        gl.store(checks + unit * m + key, check, mask=key < m)
+        tma.store_wait(0)
+        block_barrier()
+        ys.reshape([BN, PD]).store((dk * scale).to(dk_out.dtype))
+        zs.reshape([BN, PD]).store(dv.to(dv_out.dtype))
+        fence_async_shared()
+        block_barrier()
+        tma.async_copy_shared_to_global(dk_out, [b, key_head, tile * BN, 0], ys)
+        tma.async_copy_shared_to_global(dv_out, [b, key_head, tile * BN, 0], zs)
+        if TURNS == 1:
+            tma.store_wait(0)
+            release(bars.index(2 * RING + 2 + turn))
+        count += 1
+        work += gl.num_programs(0)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def key_gradients(
+    q, k, v, grad, dk_out, dv_out, limits, means, rows, widths, bells, checks, intervals, columns,
+    heads, key_heads, each, n, m, tiles, works, scale, KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
+):  # fmt: skip
+    """dk and dv.
+
+    Args:
+        limits, means, rows, widths, bells: descriptors of numbers for every row, float32
+            `(units, N)` (int32 bits for intervals), in pieces of BM.
+        checks: float32 `(B, Hk, M)`; NaN for a key in whose gradients one or an infinity appeared.
+        columns: int32 `(units, tiles of keys, 2)`, not for a BAND: the first row that a tile of
+            keys meets, and its steps.
+        tiles: of keys; works: how many there are over all samples and key heads.
+        TURNS: how many tiles of keys may be there at once; with 1 the gradients leave through their
+            places.
+    """
+    ks = gl.allocate_shared_memory(k.dtype, [TURNS, 1, 1, BN, PD], k.layout)
+    vs = gl.allocate_shared_memory(v.dtype, [TURNS, 1, 1, BN, PD], v.layout)
+    ys = ks.index(0)
+    zs = vs.index(0)
+    if TURNS == 2:
+        ys = gl.allocate_shared_memory(k.dtype, [1, 1, BN, PD], dk_out.layout)
+        zs = gl.allocate_shared_memory(k.dtype, [1, 1, BN, PD], dv_out.layout)
+    qs = gl.allocate_shared_memory(q.dtype, [RING, 1, 1, BM, PD], q.layout)
+    gs = gl.allocate_shared_memory(q.dtype, [RING, 1, 1, BM, PD], grad.layout)
+    vectors = gl.allocate_shared_memory(gl.float32, [NUMBERS * RING, 1, BM], limits.layout)
+    bars = gl.allocate_shared_memory(gl.int64, [2 * RING + 4, 1], mbarrier.MBarrierLayout())
+    initialise(bars, 2 * RING + 4)
+    gl.warp_specialize(
+        [
+            (_compute, (
+                dk_out, dv_out, checks, qs, gs, ks, vs, vectors, ys, zs, bars, intervals, columns,
+                key_heads, each, n, m, tiles, works, scale, PD, BM, BN, RING, KIND, BELL, TURNS,
+            )),
+            (_load, (
+                q, k, v, grad, limits, means, rows, widths, bells, qs, gs, ks, vs, vectors, bars,
+                intervals, columns, heads, key_heads, each, n, m, tiles, works, PD, BM, BN, RING, KIND,
+                BELL, TURNS,
+            )),
+        ],
+        [1],
+        [LOADER_REGISTERS],
+    )  # fmt: skip

@@ -1,0 +1,166 @@
+"""Launches the kernels for Hopper: problems whose rows have one interval each, in half precision."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...problem import BellReach, BellTerm, Problem, SameReach
+from ..arguments import walk_arguments
+from ..configs import hopper_options
+from .descriptors import numbers_tiles, tiles_of
+from .intervals import BAND, BLOCK, RowFacts, band_facts, facts_of, with_columns
+from .keys import key_gradients
+from .outputs import outputs
+from .queries import query_gradients
+
+__all__ = ["backward", "forward", "takes"]
+
+LARGEST_HEAD = 128
+
+
+@cache
+def _is_hopper(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device)[0] == 9
+
+
+def takes(problem: Problem) -> bool:
+    """Whether the kernels here compute the problem."""
+    q, k, v = problem.q, problem.k, problem.v
+    if q.dtype not in (torch.bfloat16, torch.float16) or not _is_hopper(q.device):
+        return False
+    head = q.shape[3]
+    if head != v.shape[3] or head % 8 or not 16 <= head <= LARGEST_HEAD:
+        return False
+    if problem.dropout or problem.scale <= 0 or not all(_by_tma(x) for x in (q, k, v)):
+        return False
+    if len(problem.terms) > 1 or len(problem.reaches) > 1:
+        return False
+    for term in problem.terms:
+        # Its normalisation is one number a row, which softmax takes out again.
+        if not isinstance(term, BellTerm) or term.form != "bias":
+            return False
+    if any(not isinstance(reach, (BellReach, SameReach)) for reach in problem.reaches):
+        return False
+    walks = problem.open_layout.walks
+    if len(walks) != 1 or len(walks[0].parts) != 1 or walks[0].heads is not None:
+        return False
+    (part,) = walks[0].parts
+    plain = walks[0].queries.index is None and part.keys.index is None
+    plain = plain and part.allowed is None and part.tiles is None and not part.documents
+    return plain and all(part.active >> term.number & 1 for term in problem.terms)
+
+
+def _by_tma(x: Tensor) -> bool:
+    """Whether a tensor can be read tile by tile: rows of 16 bytes, at multiples of them."""
+    if x.stride(3) != 1 or x.data_ptr() % 16:
+        return False
+    return all(stride * x.element_size() % 16 == 0 for stride in x.stride()[:3])
+
+
+def _readable(x: Tensor) -> Tensor:
+    return x if _by_tma(x) else x.contiguous()
+
+
+def _facts(problem: Problem, columns: bool) -> RowFacts:
+    """What is known about the rows, from the last time where nothing in it can change."""
+    walk = problem.open_layout.walks[0]
+    band = walk.parts[0].band
+    if band is not None:
+        for reach in problem.reaches:
+            if isinstance(reach, SameReach):
+                band = min(band[0], reach.tokens), min(band[1], reach.tokens)
+    learned = bool(problem.terms)
+    if band is not None and not learned:
+        return band_facts(band, problem.q)
+    key = ("hopper", columns, problem.q.shape[0])
+    known: RowFacts | None = None if learned else walk.plan.get(key)
+    if known is None:
+        arguments = walk_arguments(walk, problem.q.shape[1], problem.q.device)
+        known = facts_of(problem, arguments.parts[0], band)
+        if columns:
+            known = with_columns(known, problem.k.shape[2])
+        if not learned and not torch.cuda.is_current_stream_capturing():
+            walk.plan[key] = known
+    return known
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _launch(kernel: Any, name: str, works: int, problem: Problem, *arguments: Any) -> None:
+    head = max(16, 1 << (problem.q.shape[3] - 1).bit_length())
+    chosen = hopper_options(name, head)
+    programs = min(works, chosen.programs * _processors(problem.q.device))
+    kernel[(programs,)](
+        *arguments,
+        PD=head,
+        BM=BLOCK,
+        BN=BLOCK,
+        RING=chosen.ring,
+        BELL=bool(problem.terms),
+        num_warps=4,
+        maxnreg=chosen.registers,
+        **({} if name == "outputs" else {"TURNS": chosen.turns}),
+    )
+
+
+def forward(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Attention, and every row's log-sum-exp, float32 `(B, H, N)`."""
+    q, k, v = problem.q, problem.k, problem.v
+    batch, heads, n, _ = q.shape
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    limits = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    facts = _facts(problem, False)
+    tiles = -(-n // BLOCK)
+    _launch(
+        outputs, "outputs", batch * heads * tiles, problem,
+        tiles_of(q, BLOCK), tiles_of(k, BLOCK), tiles_of(v, BLOCK), tiles_of(out, BLOCK), limits,
+        facts.intervals, facts.bells, heads, heads // k.shape[1], n, k.shape[2], tiles,
+        batch * heads * tiles, problem.scale, facts.kind,
+    )  # fmt: skip
+    return out, limits
+
+
+def backward(
+    problem: Problem, out: Tensor, limits: Tensor, grad: Tensor, wanted: frozenset[tuple[int, str]]
+) -> tuple[Tensor, Tensor, Tensor, dict[tuple[int, str], Tensor]]:
+    """Gradients of q, k and v, and of the bell's variance."""
+    q, k, v = problem.q, problem.k, problem.v
+    batch, heads, n, _ = q.shape
+    key_heads, m = k.shape[1], k.shape[2]
+    dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (k, v))
+    stride = -(-n // 4) * 4
+    stats = torch.empty((2, batch * heads, stride), dtype=torch.float32, device=q.device)
+    bells = [(term.number, "variance") for term in problem.terms]
+    to_bells = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if bells else limits
+    checks = torch.empty(batch * (heads * n + key_heads * m), dtype=torch.float32, device=q.device)
+    facts = _facts(problem, True)
+    given = _readable(grad)
+    tiles, key_tiles = -(-n // BLOCK), -(-m // BLOCK)
+    each = heads // key_heads
+    of_q, of_k, of_v, of_grad = (tiles_of(x, BLOCK) for x in (q, k, v, given))
+    _launch(
+        query_gradients, "queries", batch * heads * tiles, problem,
+        of_q, of_k, of_v, tiles_of(_readable(out), BLOCK), of_grad, tiles_of(dq, BLOCK),
+        limits.contiguous(), stats, to_bells, checks, facts.intervals, facts.bells, heads, each, n,
+        m, tiles, batch * heads * tiles, stride, batch * heads * stride, problem.scale, facts.kind,
+    )  # fmt: skip
+    of_rows = numbers_tiles(facts.intervals.rows, n) if facts.kind != BAND else None
+    nothing = numbers_tiles(stats[0], n)
+    _launch(
+        key_gradients, "keys", batch * key_heads * key_tiles, problem,
+        of_q, of_k, of_v, of_grad, tiles_of(dk, BLOCK), tiles_of(dv, BLOCK), nothing,
+        numbers_tiles(stats[1], n), of_rows or nothing,
+        numbers_tiles(facts.intervals.widths, n) if facts.kind > 1 else nothing,
+        numbers_tiles(facts.bells, n) if bells else nothing, checks[batch * heads * n :],
+        facts.intervals, facts.columns, heads, key_heads, each, n, m, key_tiles,
+        batch * key_heads * key_tiles, problem.scale, facts.kind,
+    )  # fmt: skip
+    return dq, dk, dv, {key: to_bells for key in bells if key in wanted}

@@ -1,0 +1,198 @@
+"""The forward pass on Hopper."""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .ring import (
+    LN2,
+    LOADER_REGISTERS,
+    LOG2E,
+    block_barrier,
+    initialise,
+    keys_of_rows,
+    release,
+    unit_of,
+    wait_until_free,
+    wait_until_there,
+    within,
+    work_of_rows,
+)
+
+
+@gluon.jit
+def _load(
+    q, k, v, qs, ks, vs, bars, intervals, heads, each, n, m, tiles, works,
+    PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr,
+):  # fmt: skip
+    """Loads what the consumer reads. The barriers: those of keys that are there and of places that are
+    free, RING each, and the same of queries, 2 each.
+    """
+    work = gl.program_id(0)
+    number = 0
+    count = 0
+    while work < works:
+        tile, b, h, first, steps, lower, upper = work_of_rows(
+            work, intervals, tiles, heads, n, m, KIND, BM, BN
+        )
+        turn = count % 2
+        wait_until_free(bars.index(2 * RING + 2 + turn), count, 2)
+        bar = bars.index(2 * RING + turn)
+        mbarrier.expect(bar, BM * PD * 2)
+        tma.async_copy_global_to_shared(q, [b, h, tile * BM, 0], bar, qs.index(turn))
+        for t in range(0, steps):
+            slot = number % RING
+            wait_until_free(bars.index(RING + slot), number, RING)
+            bar = bars.index(slot)
+            place = [b, h // each, first + t * BN, 0]
+            mbarrier.expect(bar, BN * 2 * PD * 2)
+            tma.async_copy_global_to_shared(k, place, bar, ks.index(slot))
+            tma.async_copy_global_to_shared(v, place, bar, vs.index(slot))
+            number += 1
+        count += 1
+        work += gl.num_programs(0)
+
+
+@gluon.jit
+def _step(
+    t, number, first, has_edge, query, ks, vs, bars, acc, top, total, column, column_f, bell, row_f, low,
+    width, scale_log2, BELL: gl.constexpr,
+    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr,
+    LS: gl.constexpr, LO: gl.constexpr,
+):  # fmt: skip
+    """One tile of keys. The product with its values is left running while the next scores queue
+    behind it.
+    """
+    slot = number % RING
+    wait_until_there(bars.index(slot), number, RING)
+    s = warpgroup_mma(
+        query, ks.index(slot).reshape([BN, PD]).permute((1, 0)),
+        gl.zeros([BM, BN], gl.float32, LS), use_acc=False, is_async=True,
+    )  # fmt: skip
+    s, acc = warpgroup_mma_wait(0, deps=[s, acc])
+    # The step before is done with: its keys and values may go.
+    release(bars.index(RING + (number + RING - 1) % RING), number > 0)
+    start = first + t * BN
+    if BELL:
+        d = column_f[None, :] - (row_f - start.to(gl.float32))[:, None]
+        s += bell[:, None] * (d * d)
+    if has_edge:
+        exists = within(column[None, :], (low - start)[:, None], width[:, None])
+        s = gl.where(exists, s, float("-inf"))
+    new = gl.maximum(top, gl.max(s, 1))
+    shift = gl.where(new == float("-inf"), 0.0, new) * scale_log2
+    p = gl.exp2(s * scale_log2 - shift[:, None])
+    old = gl.exp2(top * scale_log2 - shift)
+    total = total * old + gl.sum(p, 1)
+    acc = acc * gl.convert_layout(old, gl.SliceLayout(1, LO))[:, None]
+    p = gl.convert_layout(p.to(vs.dtype), gl.DotOperandLayout(0, LO, 2))
+    acc = warpgroup_mma(p, vs.index(slot).reshape([BN, PD]), acc, is_async=True)
+    # Waits for nothing: it names the product that is under way.
+    acc = warpgroup_mma_wait(1, deps=[acc])
+    return acc, new, total
+
+
+@gluon.jit
+def _compute(
+    out, limits, bells, qs, ks, vs, ys, bars, intervals, heads, n, m, tiles, works, scale,
+    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr,
+    BELL: gl.constexpr,
+):  # fmt: skip
+    """The consumer."""
+    LS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
+    LO: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PD, 16])
+    R: gl.constexpr = gl.SliceLayout(1, LS)
+    column = gl.arange(0, BN, gl.SliceLayout(0, LS))
+    column_f = column.to(gl.float32)
+    scale_log2 = scale * LOG2E
+    work = gl.program_id(0)
+    number = 0
+    count = 0
+    while work < works:
+        tile, b, h, first, steps, lower, upper = work_of_rows(
+            work, intervals, tiles, heads, n, m, KIND, BM, BN
+        )
+        row = tile * BM + gl.arange(0, BM, R)
+        low, width = keys_of_rows(intervals, b, h, row, n, m, KIND)
+        row_f = (row + (m - n)).to(gl.float32)
+        bell = row_f
+        if BELL:
+            place = unit_of(intervals, b, h).to(gl.int64) * intervals.stride + row
+            bell = gl.load(bells + place, mask=row < n, other=0.0)
+        turn = count % 2
+        query = qs.index(turn).reshape([BM, PD])
+        wait_until_there(bars.index(2 * RING + turn), count, 2)
+        top = gl.full([BM], float("-inf"), gl.float32, R)
+        total = gl.zeros([BM], gl.float32, R)
+        acc = gl.zeros([BM, PD], gl.float32, LO)
+        for t in range(0, steps):
+            acc, top, total = _step(
+                t, number + t, first, (t < lower) | (t >= upper), query, ks, vs, bars, acc, top,
+                total, column, column_f, bell, row_f, low, width, scale_log2, BELL, PD, BM,
+                BN, RING, LS, LO,
+            )  # fmt: skip
+        release(bars.index(2 * RING + 2 + turn))
+        acc = warpgroup_mma_wait(0, deps=[acc])
+        empty = total == 0.0
+        limit = gl.where(empty, float("-inf"), (top * scale_log2 + gl.log2(total)) * LN2)
+        limit += gl.convert_layout(gl.sum(acc * 0.0, 1), R)
+        gl.store(limits + (b * heads + h).to(gl.int64) * n + row, limit, mask=row < n)
+        part = 1.0 / gl.where(empty, 1.0, total)
+        acc = acc * gl.convert_layout(part, gl.SliceLayout(1, LO))[:, None]
+        y = ys
+        tma.store_wait(0)
+        block_barrier()
+        y.reshape([BM, PD]).store(acc.to(out.dtype))
+        fence_async_shared()
+        block_barrier()
+        tma.async_copy_shared_to_global(out, [b, h, tile * BM, 0], y)
+        number += steps
+        count += 1
+        work += gl.num_programs(0)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def outputs(
+    q, k, v, out, limits, intervals, bells, heads, each, n, m, tiles, works, scale,
+    KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr,
+    BELL: gl.constexpr,
+):  # fmt: skip
+    """Attention over one interval a row, and the rows' log-sum-exp.
+
+    Args:
+        q, k, v, out: descriptors of `(B, H, N, D)` in tiles of BM or BN rows.
+        limits: float32 `(B, H, N)`; NaN where a NaN or an infinity appeared, which may be that of a
+            key that the row does not see.
+        bells: for every row what d² is multiplied by before the scale, as `Intervals.rows`.
+        each: query heads to a key head.
+        works: how many tiles of rows there are over all samples and heads.
+    """
+    qs = gl.allocate_shared_memory(q.dtype, [2, 1, 1, BM, PD], q.layout)
+    ks = gl.allocate_shared_memory(k.dtype, [RING, 1, 1, BN, PD], k.layout)
+    vs = gl.allocate_shared_memory(v.dtype, [RING, 1, 1, BN, PD], v.layout)
+    ys = gl.allocate_shared_memory(out.dtype, [1, 1, BM, PD], out.layout)
+    bars = gl.allocate_shared_memory(gl.int64, [2 * RING + 4, 1], mbarrier.MBarrierLayout())
+    initialise(bars, 2 * RING + 4)
+    gl.warp_specialize(
+        [
+            (_compute, (
+                out, limits, bells, qs, ks, vs, ys, bars, intervals, heads, n, m, tiles, works, scale, PD, BM, BN, RING, KIND, BELL,
+            )),
+            (_load, (
+                q, k, v, qs, ks, vs, bars, intervals, heads, each, n, m, tiles, works, PD, BM, BN,
+                RING, KIND,
+            )),
+        ],
+        [1],
+        [LOADER_REGISTERS],
+    )  # fmt: skip

@@ -1,0 +1,217 @@
+"""The gradients of queries, and of bells, on Hopper."""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .ring import (
+    LOADER_REGISTERS,
+    LOG2E,
+    block_barrier,
+    initialise,
+    keys_of_rows,
+    release,
+    unit_of,
+    wait_until_free,
+    wait_until_there,
+    within,
+    work_of_rows,
+)
+
+
+@gluon.jit
+def _load(
+    q, k, v, out, grad, qs, gs, os, ks, vs, bars, intervals, heads, each, n, m, tiles, works,
+    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr,
+    KIND: gl.constexpr, TURNS: gl.constexpr,
+):  # fmt: skip
+    """Loads what the consumer reads. The barriers: those of keys that are there and of places that
+    are free, RING each; the same of queries and gradients, 2 each; and of outputs, 1 each.
+    """
+    work = gl.program_id(0)
+    number = 0
+    count = 0
+    while work < works:
+        tile, b, h, first, steps, lower, upper = work_of_rows(
+            work, intervals, tiles, heads, n, m, KIND, BM, BN
+        )
+        turn = count % TURNS
+        row = [b, h, tile * BM, 0]
+        wait_until_free(bars.index(2 * RING + 5), count, 1)
+        bar = bars.index(2 * RING + 4)
+        mbarrier.expect(bar, BM * PD * 2)
+        tma.async_copy_global_to_shared(out, row, bar, os)
+        wait_until_free(bars.index(2 * RING + 2 + turn), count, TURNS)
+        bar = bars.index(2 * RING + turn)
+        mbarrier.expect(bar, 2 * BM * PD * 2)
+        tma.async_copy_global_to_shared(grad, row, bar, gs.index(turn))
+        tma.async_copy_global_to_shared(q, row, bar, qs.index(turn))
+        for t in range(0, steps):
+            slot = number % RING
+            wait_until_free(bars.index(RING + slot), number, RING)
+            bar = bars.index(slot)
+            place = [b, h // each, first + t * BN, 0]
+            mbarrier.expect(bar, 2 * BN * PD * 2)
+            tma.async_copy_global_to_shared(k, place, bar, ks.index(slot))
+            tma.async_copy_global_to_shared(v, place, bar, vs.index(slot))
+            number += 1
+        count += 1
+        work += gl.num_programs(0)
+
+
+@gluon.jit
+def _step(
+    t, number, first, has_edge, query, gradient, ks, vs, bars, acc, to_bell, column, column_f, bell, row_f,
+    low, width, limit, mean, scale_log2, BELL: gl.constexpr,
+    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr,
+    LO: gl.constexpr,
+):  # fmt: skip
+    """One tile of keys."""
+    slot = number % RING
+    keys = ks.index(slot).reshape([BN, PD])
+    values = vs.index(slot).reshape([BN, PD])
+    zero = gl.zeros([BM, BN], gl.float32, LS)
+    wait_until_there(bars.index(slot), number, RING)
+    s = warpgroup_mma(query, keys.permute((1, 0)), zero, use_acc=False, is_async=True)
+    dp = warpgroup_mma(gradient, values.permute((1, 0)), zero, use_acc=False, is_async=True)
+    s, acc = warpgroup_mma_wait(1, deps=[s, acc])
+    # The step before is done with: its keys and values may go.
+    release(bars.index(RING + (number + RING - 1) % RING), number > 0)
+    start = first + t * BN
+    squares = s
+    if BELL:
+        d = column_f[None, :] - (row_f - start.to(gl.float32))[:, None]
+        squares = d * d
+        s += bell[:, None] * squares
+    p = gl.exp2(s * scale_log2 - limit[:, None])
+    if has_edge:
+        p = gl.where(within(column[None, :], (low - start)[:, None], width[:, None]), p, 0.0)
+    dp = warpgroup_mma_wait(0, deps=[dp])
+    ds = p * (dp - mean[:, None])
+    if BELL:
+        to_bell += gl.sum(ds * squares, 1)
+    ds = gl.convert_layout(ds.to(ks.dtype), gl.DotOperandLayout(0, LO, 2))
+    acc = warpgroup_mma(ds, keys, acc, is_async=True)
+    # Waits for nothing: it names the product that is under way.
+    acc = warpgroup_mma_wait(1, deps=[acc])
+    return acc, to_bell
+
+
+@gluon.jit
+def _compute(
+    dq, limits, stats, to_bells, checks, bells, qs, gs, os, ys, ks, vs, bars, intervals, heads, n,
+    m, tiles, works, stats_stride, stats_half, scale, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr,
+    TURNS: gl.constexpr,
+):  # fmt: skip
+    """The consumer."""
+    LS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
+    LO: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PD, 16])
+    R: gl.constexpr = gl.SliceLayout(1, LS)
+    column = gl.arange(0, BN, gl.SliceLayout(0, LS))
+    column_f = column.to(gl.float32)
+    scale_log2 = scale * LOG2E
+    work = gl.program_id(0)
+    number = 0
+    count = 0
+    while work < works:
+        tile, b, h, first, steps, lower, upper = work_of_rows(
+            work, intervals, tiles, heads, n, m, KIND, BM, BN
+        )
+        row = tile * BM + gl.arange(0, BM, R)
+        low, width = keys_of_rows(intervals, b, h, row, n, m, KIND)
+        row_f = (row + (m - n)).to(gl.float32)
+        bell = row_f
+        if BELL:
+            place = unit_of(intervals, b, h).to(gl.int64) * intervals.stride + row
+            bell = gl.load(bells + place, mask=row < n, other=0.0)
+        unit = (b * heads + h).to(gl.int64)
+        limit = gl.load(limits + unit * n + row, mask=row < n, other=float("-inf"))
+        limit = gl.where(limit == float("-inf"), float("inf"), limit * LOG2E)
+        turn = count % TURNS
+        query = qs.index(turn).reshape([BM, PD])
+        gradient = gs.index(turn).reshape([BM, PD])
+        wait_until_there(bars.index(2 * RING + turn), count, TURNS)
+        wait_until_there(bars.index(2 * RING + 4), count, 1)
+        y = os.reshape([BM, PD]).load(LO).to(gl.float32)
+        if TURNS == 2:
+            release(bars.index(2 * RING + 5))
+        mean = gl.convert_layout(gl.sum(y * gradient.load(LO).to(gl.float32), 1), R)
+        gl.store(stats + unit * stats_stride + row, limit, mask=row < n)
+        gl.store(stats + stats_half + unit * stats_stride + row, mean, mask=row < n)
+        to_bell = gl.zeros([BM], gl.float32, R)
+        acc = gl.zeros([BM, PD], gl.float32, LO)
+        for t in range(0, steps):
+            acc, to_bell = _step(
+                t, number + t, first, (t < lower) | (t >= upper), query, gradient, ks, vs, bars,
+                acc, to_bell, column, column_f, bell, row_f, low, width, limit, mean, scale_log2,
+                BELL, PD, BM, BN, RING, LS, LO,
+            )  # fmt: skip
+        release(bars.index(2 * RING + 2 + turn))
+        acc = warpgroup_mma_wait(0, deps=[acc])
+        if BELL:
+            # bell is −1 / (2 · scale · variance).
+            factor = 2.0 * scale * scale * bell * bell
+            gl.store(to_bells + unit * n + row, to_bell * factor, mask=row < n)
+        check = gl.convert_layout(gl.sum(acc * 0.0, 1), R)
+        gl.store(checks + unit * n + row, check, mask=row < n)
+        tma.store_wait(0)
+        block_barrier()
+        ys.reshape([BM, PD]).store((acc * scale).to(dq.dtype))
+        fence_async_shared()
+        block_barrier()
+        tma.async_copy_shared_to_global(dq, [b, h, tile * BM, 0], ys)
+        if TURNS == 1:
+            tma.store_wait(0)
+            release(bars.index(2 * RING + 5))
+        number += steps
+        count += 1
+        work += gl.num_programs(0)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def query_gradients(
+    q, k, v, out, grad, dq, limits, stats, to_bells, checks, intervals, bells, heads, each, n, m,
+    tiles, works, stats_stride, stats_half, scale, KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
+):  # fmt: skip
+    """dq, the gradients of bells' variances, and what the keys' kernel reads after: `stats`,
+    float32 `(2, B·H, stride)`, has every row's log-sum-exp times log2(e) and its mean gradient.
+
+    `checks`, float32 `(B, H, N)`, has NaN for a row in which a NaN or an infinity appeared.
+    TURNS is how many tiles of rows may be there at once; with 1 the gradient leaves through the
+    place of the output. Arguments as for `outputs`.
+    """
+    qs = gl.allocate_shared_memory(q.dtype, [TURNS, 1, 1, BM, PD], q.layout)
+    gs = gl.allocate_shared_memory(q.dtype, [TURNS, 1, 1, BM, PD], grad.layout)
+    os = gl.allocate_shared_memory(q.dtype, [1, 1, BM, PD], out.layout)
+    ys = os
+    if TURNS == 2:
+        ys = gl.allocate_shared_memory(q.dtype, [1, 1, BM, PD], dq.layout)
+    ks = gl.allocate_shared_memory(k.dtype, [RING, 1, 1, BN, PD], k.layout)
+    vs = gl.allocate_shared_memory(v.dtype, [RING, 1, 1, BN, PD], v.layout)
+    bars = gl.allocate_shared_memory(gl.int64, [2 * RING + 6, 1], mbarrier.MBarrierLayout())
+    initialise(bars, 2 * RING + 6)
+    gl.warp_specialize(
+        [
+            (_compute, (
+                dq, limits, stats, to_bells, checks, bells, qs, gs, os, ys, ks, vs, bars, intervals, heads,
+                n, m, tiles, works, stats_stride, stats_half, scale, PD, BM, BN, RING, KIND, BELL, TURNS,
+            )),
+            (_load, (
+                q, k, v, out, grad, qs, gs, os, ks, vs, bars, intervals, heads, each, n, m, tiles, works,
+                PD, BM, BN, RING, KIND, TURNS,
+            )),
+        ],
+        [1],
+        [LOADER_REGISTERS],
+    )  # fmt: skip

@@ -1,0 +1,162 @@
+"""What the three kernels for Hopper share: tiles that arrive by TMA in a ring, and which pairs of a
+tile exist.
+
+Each program has four warps that compute, the consumer, and one that loads. It takes every
+so-manyth tile of rows (or of keys), a work, and walks the tiles of keys (or of rows) that it meets,
+its steps. The loader runs as far ahead as the ring has room, past the end of a work into the next
+one: the consumer waits for memory only at the very start, and never issues a load.
+
+KIND says where the rows' intervals come from:
+    BAND: every row r at position i has the keys i − left … i + right
+    REACH: the keys up to a row's own reach on both sides (float32; −1 for none)
+    ROWS: any interval: a first key and how many follow it (int32)
+For the last two a table has for every tile of rows its first key, its steps, and the steps at which
+the tiles without an edge begin and end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+
+LOG2E = gl.constexpr(1.4426950408889634)
+LN2 = gl.constexpr(0.6931471805599453)
+
+# A loader needs few; the consumer gets what is left.
+LOADER_REGISTERS = gl.constexpr(24)
+
+BAND = gl.constexpr(0)
+REACH = gl.constexpr(1)
+ROWS = gl.constexpr(2)
+
+
+class Intervals(NamedTuple):
+    """Which keys the rows have. `rows` and `widths` are `(units, stride)`, `table` is
+    `(units, tiles, 5)`; a unit is a sample and head, or one for all where the factors are 0.
+    """
+
+    rows: Any
+    widths: Any
+    stride: int
+    table: Any
+    tiles: int
+    per_sample: int
+    per_head: int
+    left: int
+    right: int
+
+
+# Triton renamed it after 3.6.
+block_barrier = getattr(gl, "barrier", None) or gl.thread_barrier
+
+
+@gluon.jit
+def initialise(bars, COUNT: gl.constexpr):
+    for number in gl.static_range(COUNT):
+        mbarrier.init(bars.index(number), count=1)
+    fence_async_shared()
+
+
+@gluon.jit
+def wait_until_free(bar, number, PLACES: gl.constexpr):
+    """For a loader: waits until what was in the place of load `number` has been used."""
+    mbarrier.wait(bar, ((number // PLACES) & 1) ^ 1)
+
+
+@gluon.jit
+def wait_until_there(bar, number, PLACES: gl.constexpr):
+    """For a consumer: waits for load `number`."""
+    mbarrier.wait(bar, (number // PLACES) & 1)
+
+
+@gluon.jit
+def release(bar, wanted=True):
+    """For a consumer: what is in a place is not needed any more."""
+    block_barrier()
+    mbarrier.arrive(bar, count=1, pred=wanted)
+
+
+@gluon.jit
+def unit_of(intervals, b, h):
+    return b * intervals.per_sample + h * intervals.per_head
+
+
+@gluon.jit
+def edges(first, last, lower_ends, upper_starts, BN: gl.constexpr):
+    """How many steps of BN lead from `first` to `last`; the first step behind every lower edge; and
+    the first that is not before every upper edge.
+    """
+    steps = gl.maximum((last - first) // BN + 1, 1)
+    lower = gl.minimum(gl.maximum((lower_ends - first + BN - 1) // BN, 0), steps)
+    upper = gl.minimum(gl.maximum(upper_starts + 1 - first, 0) // BN, steps)
+    return steps, lower, upper
+
+
+@gluon.jit
+def steps_of_rows(
+    intervals, b, h, tile, n, m,
+    KIND: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+):  # fmt: skip
+    """The first key of a tile of rows, its steps, and where those without an edge lie."""
+    if KIND == BAND:
+        start = tile * BM + (m - n)
+        end = gl.minimum(tile * BM + BM, n) - 1 + (m - n)
+        first = gl.maximum(start - intervals.left, 0)
+        last = gl.minimum(end + intervals.right, m - 1)
+        steps, lower, upper = edges(
+            first, last, gl.maximum(end - intervals.left, 0),
+            gl.minimum(start + intervals.right, m - 1), BN,
+        )  # fmt: skip
+        return first, steps, lower, upper
+    else:
+        entry = intervals.table + (unit_of(intervals, b, h) * intervals.tiles + tile) * 5
+        first = gl.load(entry)
+        steps = gl.load(entry + 1)
+        lower = gl.load(entry + 2)
+        upper = gl.load(entry + 3)
+        return first, steps, lower, upper
+
+
+@gluon.jit
+def work_of_rows(
+    work, intervals, tiles, heads, n, m,
+    KIND: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+):  # fmt: skip
+    """A tile of rows by number: which one, its sample and head, and its steps."""
+    tile = work % tiles
+    unit = work // tiles
+    b = unit // heads
+    h = unit % heads
+    first, steps, lower, upper = steps_of_rows(intervals, b, h, tile, n, m, KIND, BM, BN)
+    return tile, b, h, first, steps, lower, upper
+
+
+@gluon.jit
+def keys_of_rows(intervals, b, h, row, n, m, KIND: gl.constexpr):
+    """The first key of every row, and how many follow it; a row without keys has a first one far
+    off.
+    """
+    if KIND == BAND:
+        i = row + (m - n)
+        low = gl.maximum(i - intervals.left, 0)
+        return low, gl.minimum(i + intervals.right, m - 1) - low
+    elif KIND == REACH:
+        i = row + (m - n)
+        place = unit_of(intervals, b, h).to(gl.int64) * intervals.stride + row
+        reach = gl.load(intervals.rows + place, mask=row < n, other=-1.0).to(gl.int32)
+        low = gl.maximum(i - reach, 0)
+        high = gl.minimum(i + reach, m - 1)
+        return gl.where(low <= high, low, 1 << 30), gl.maximum(high - low, 0)
+    else:
+        place = unit_of(intervals, b, h).to(gl.int64) * intervals.stride + row
+        low = gl.load(intervals.rows + place, mask=row < n, other=1 << 30)
+        return low, gl.load(intervals.widths + place, mask=row < n, other=0)
+
+
+@gluon.jit
+def within(place, low, width):
+    """Whether place − low is from 0 to the width, in one comparison."""
+    return (place - low).to(gl.uint32) <= gl.to_tensor(width).to(gl.uint32)

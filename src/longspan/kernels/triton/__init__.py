@@ -63,9 +63,9 @@ def _tensors(term: BiasTerm | DistanceTerm) -> tuple[Tensor, ...]:
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     """Attention `(B, H, N, Dv)`, and each row's log-sum-exp `(B, H, N)`."""
-    from . import launch
+    from . import hopper, launch
 
-    return launch.forward(problem)
+    return hopper.forward(problem) if hopper.takes(problem) else launch.forward(problem)
 
 
 def backward(
@@ -74,6 +74,7 @@ def backward(
     """Gradients of q, k and v, and the wanted ones of learned tensors; arguments as for
     `kernels.torch.backward`.
     """
-    from . import launch
+    from . import hopper, launch
 
-    return launch.backward(problem, out, limits, grad, wanted)
+    chosen = hopper.backward if hopper.takes(problem) else launch.backward
+    return chosen(problem, out, limits, grad, wanted)

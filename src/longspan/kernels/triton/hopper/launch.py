@@ -22,15 +22,10 @@ __all__ = ["backward", "forward", "takes"]
 LARGEST_HEAD = 128
 
 
-@cache
-def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device)[0] == 9
-
-
 def takes(problem: Problem) -> bool:
     """Whether the kernels here compute the problem."""
     q, k, v = problem.q, problem.k, problem.v
-    if q.dtype not in (torch.bfloat16, torch.float16) or not _is_hopper(q.device):
+    if q.dtype not in (torch.bfloat16, torch.float16):
         return False
     head = q.shape[3]
     if head != v.shape[3] or head % 8 or not 16 <= head <= LARGEST_HEAD:

@@ -19,12 +19,13 @@ MOST_FOR_THREE_STAGES = 256
 
 class HopperOptions(NamedTuple):
     """How a kernel for Hopper is launched: programs to a multiprocessor, steps whose tiles may be
-    there at once, and tiles of the work itself that may be.
+    there at once, tiles of the work itself that may be, and rows or keys of a step.
     """
 
     programs: int
     ring: int
     turns: int = 2
+    step: int = 64
 
     @property
     def registers(self) -> int:
@@ -40,10 +41,10 @@ HOPPER = {
     ("outputs", 128): HopperOptions(2, 2),
     ("queries", 32): HopperOptions(2, 3),
     ("queries", 64): HopperOptions(2, 3),
-    ("queries", 128): HopperOptions(2, 2, 1),
+    ("queries", 128): HopperOptions(2, 2, turns=1),
     ("keys", 32): HopperOptions(2, 3),
-    ("keys", 64): HopperOptions(2, 2),
-    ("keys", 128): HopperOptions(2, 2, 1),
+    ("keys", 64): HopperOptions(2, 3),
+    ("keys", 128): HopperOptions(2, 4, turns=1, step=32),
 }
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-__all__ = ["numbers_tiles", "tiles_of"]
+__all__ = ["numbers_tiles", "padded_head", "tiles_of"]
 
 DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
@@ -25,14 +25,19 @@ def _flat() -> Any:
     return gl.NVMMASharedLayout(0, 32, 2)
 
 
+def padded_head(channels: int) -> int:
+    """Channels as they lie in a tile: a power of two, filled up with 0."""
+    return max(16, 1 << (channels - 1).bit_length())
+
+
 def tiles_of(x: Tensor, rows: int) -> TensorDescriptor:
-    """`(B, H, N, D)` in tiles of some rows; a head that is no power of two is filled up with 0."""
-    channels = max(16, 1 << (x.shape[3] - 1).bit_length())
+    """`(B, H, N, D)` in tiles of some rows."""
+    channels = padded_head(x.shape[3])
     block = [1, 1, rows, channels]
     return TensorDescriptor(x, x.shape, x.stride(), block, _layout(rows, channels, x.dtype))
 
 
-def numbers_tiles(x: Tensor, count: int, rows: int = 64) -> TensorDescriptor:
+def numbers_tiles(x: Tensor, count: int, rows: int) -> TensorDescriptor:
     """The first `count` numbers of every unit, `(units, stride)`, in pieces."""
     x = x if x.dtype == torch.float32 else x.view(torch.float32)
     return TensorDescriptor(x, (x.shape[0], count), (x.stride(0), 1), [1, rows], _flat())

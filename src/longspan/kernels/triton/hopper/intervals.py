@@ -14,7 +14,7 @@ from . import ring
 from .ring import Intervals
 from .rows import columns_of_rows, rows_of_arrays, rows_of_bells
 
-__all__ = ["BAND", "BLOCK", "RowFacts", "band_facts", "facts_of", "with_columns"]
+__all__ = ["BAND", "BLOCK", "ROWS", "RowFacts", "band_facts", "facts_of", "with_columns"]
 
 BAND, REACH, ROWS = ring.BAND.value, ring.REACH.value, ring.ROWS.value
 

@@ -22,6 +22,7 @@ from .ring import (
     edges,
     initialise,
     release,
+    release_before,
     unit_of,
     wait_until_free,
     wait_until_there,
@@ -48,7 +49,8 @@ def _steps_of_keys(
     else:
         entry = columns + (unit_of(intervals, b, h) * gl.cdiv(m, BN) + tile) * 2
         first = gl.load(entry)
-        steps = gl.load(entry + 1)
+        # The columns count in steps of BN.
+        steps = gl.load(entry + 1) * (BN // BM)
         return first, steps, 0, 0
 
 
@@ -134,8 +136,7 @@ def _step(
     limit = vectors.index(NUMBERS * slot).load(LS)
     mean = vectors.index(NUMBERS * slot + 1).load(LS)
     s, dv, dk = warpgroup_mma_wait(1, deps=[s, dv, dk])
-    # The step before is done with: its rows may go.
-    release(bars.index(RING + (number + RING - 1) % RING), number > 0)
+    release_before(bars, number, RING)
     start = first + t * BM
     if BELL or KIND == REACH:
         d = column_f[None, :] - (key_f - start.to(gl.float32))[:, None]

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ...problem import BellReach, BellTerm, Problem, SameReach
 from ..arguments import walk_arguments
-from ..configs import hopper_options
-from .descriptors import numbers_tiles, tiles_of
-from .intervals import BAND, BLOCK, RowFacts, band_facts, facts_of, with_columns
+from ..configs import HopperOptions, hopper_options
+from .descriptors import numbers_tiles, padded_head, tiles_of
+from .intervals import BAND, BLOCK, ROWS, RowFacts, band_facts, facts_of, with_columns
 from .keys import key_gradients
 from .outputs import outputs
 from .queries import query_gradients
@@ -88,20 +88,22 @@ def _processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _launch(kernel: Any, name: str, works: int, problem: Problem, *arguments: Any) -> None:
-    head = max(16, 1 << (problem.q.shape[3] - 1).bit_length())
-    chosen = hopper_options(name, head)
-    programs = min(works, chosen.programs * _processors(problem.q.device))
+def _options(name: str, problem: Problem) -> HopperOptions:
+    return hopper_options(name, padded_head(problem.q.shape[3]))
+
+
+def _launch(
+    kernel: Any, options: HopperOptions, works: int, problem: Problem, *arguments: Any, **more: Any
+) -> None:
+    programs = min(works, options.programs * _processors(problem.q.device))
     kernel[(programs,)](
         *arguments,
-        PD=head,
-        BM=BLOCK,
-        BN=BLOCK,
-        RING=chosen.ring,
+        PD=padded_head(problem.q.shape[3]),
+        RING=options.ring,
         BELL=bool(problem.terms),
         num_warps=4,
-        maxnreg=chosen.registers,
-        **({} if name == "outputs" else {"TURNS": chosen.turns}),
+        maxnreg=options.registers,
+        **more,
     )
 
 
@@ -113,11 +115,13 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     limits = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     facts = _facts(problem, False)
     tiles = -(-n // BLOCK)
+    options = _options("outputs", problem)
     _launch(
-        outputs, "outputs", batch * heads * tiles, problem,
-        tiles_of(q, BLOCK), tiles_of(k, BLOCK), tiles_of(v, BLOCK), tiles_of(out, BLOCK), limits,
+        outputs, options, batch * heads * tiles, problem,
+        tiles_of(q, BLOCK), tiles_of(k, options.step), tiles_of(v, options.step),
+        tiles_of(out, BLOCK), limits,
         facts.intervals, facts.bells, heads, heads // k.shape[1], n, k.shape[2], tiles,
-        batch * heads * tiles, problem.scale, facts.kind,
+        batch * heads * tiles, problem.scale, facts.kind, BM=BLOCK, BN=options.step,
     )  # fmt: skip
     return out, limits
 
@@ -140,22 +144,27 @@ def backward(
     given = _readable(grad)
     tiles, key_tiles = -(-n // BLOCK), -(-m // BLOCK)
     each = heads // key_heads
-    of_q, of_k, of_v, of_grad = (tiles_of(x, BLOCK) for x in (q, k, v, given))
+    options = _options("queries", problem)
     _launch(
-        query_gradients, "queries", batch * heads * tiles, problem,
-        of_q, of_k, of_v, tiles_of(_readable(out), BLOCK), of_grad, tiles_of(dq, BLOCK),
+        query_gradients, options, batch * heads * tiles, problem,
+        tiles_of(q, BLOCK), tiles_of(k, options.step), tiles_of(v, options.step),
+        tiles_of(_readable(out), BLOCK), tiles_of(given, BLOCK), tiles_of(dq, BLOCK),
         limits.contiguous(), stats, to_bells, checks, facts.intervals, facts.bells, heads, each, n,
         m, tiles, batch * heads * tiles, stride, batch * heads * stride, problem.scale, facts.kind,
+        BM=BLOCK, BN=options.step, TURNS=options.turns,
     )  # fmt: skip
-    of_rows = numbers_tiles(facts.intervals.rows, n) if facts.kind != BAND else None
-    nothing = numbers_tiles(stats[0], n)
+    options = _options("keys", problem)
+    lengths = numbers_tiles(stats[0], n, options.step)
     _launch(
-        key_gradients, "keys", batch * key_heads * key_tiles, problem,
-        of_q, of_k, of_v, of_grad, tiles_of(dk, BLOCK), tiles_of(dv, BLOCK), nothing,
-        numbers_tiles(stats[1], n), of_rows or nothing,
-        numbers_tiles(facts.intervals.widths, n) if facts.kind > 1 else nothing,
-        numbers_tiles(facts.bells, n) if bells else nothing, checks[batch * heads * n :],
-        facts.intervals, facts.columns, heads, key_heads, each, n, m, key_tiles,
-        batch * key_heads * key_tiles, problem.scale, facts.kind,
+        key_gradients, options, batch * key_heads * key_tiles, problem,
+        tiles_of(q, options.step), tiles_of(k, BLOCK), tiles_of(v, BLOCK),
+        tiles_of(given, options.step), tiles_of(dk, BLOCK), tiles_of(dv, BLOCK), lengths,
+        numbers_tiles(stats[1], n, options.step),
+        numbers_tiles(facts.intervals.rows, n, options.step) if facts.kind != BAND else lengths,
+        numbers_tiles(facts.intervals.widths, n, options.step) if facts.kind == ROWS else lengths,
+        numbers_tiles(facts.bells, n, options.step) if bells else lengths,
+        checks[batch * heads * n :], facts.intervals, facts.columns, heads, key_heads, each, n, m,
+        key_tiles, batch * key_heads * key_tiles, problem.scale, facts.kind, BM=options.step,
+        BN=BLOCK, TURNS=options.turns,
     )  # fmt: skip
     return dq, dk, dv, {key: to_bells for key in bells if key in wanted}

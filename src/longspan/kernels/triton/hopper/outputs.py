@@ -20,6 +20,7 @@ from .ring import (
     initialise,
     keys_of_rows,
     release,
+    release_before,
     unit_of,
     wait_until_free,
     wait_until_there,
@@ -79,8 +80,7 @@ def _step(
         gl.zeros([BM, BN], gl.float32, LS), use_acc=False, is_async=True,
     )  # fmt: skip
     s, acc = warpgroup_mma_wait(0, deps=[s, acc])
-    # The step before is done with: its keys and values may go.
-    release(bars.index(RING + (number + RING - 1) % RING), number > 0)
+    release_before(bars, number, RING)
     start = first + t * BN
     if BELL:
         d = column_f[None, :] - (row_f - start.to(gl.float32))[:, None]

@@ -19,6 +19,7 @@ from .ring import (
     initialise,
     keys_of_rows,
     release,
+    release_before,
     unit_of,
     wait_until_free,
     wait_until_there,
@@ -83,8 +84,7 @@ def _step(
     s = warpgroup_mma(query, keys.permute((1, 0)), zero, use_acc=False, is_async=True)
     dp = warpgroup_mma(gradient, values.permute((1, 0)), zero, use_acc=False, is_async=True)
     s, acc = warpgroup_mma_wait(1, deps=[s, acc])
-    # The step before is done with: its keys and values may go.
-    release(bars.index(RING + (number + RING - 1) % RING), number > 0)
+    release_before(bars, number, RING)
     start = first + t * BN
     squares = s
     if BELL:

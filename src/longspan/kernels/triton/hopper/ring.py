@@ -73,10 +73,19 @@ def wait_until_there(bar, number, PLACES: gl.constexpr):
 
 
 @gluon.jit
-def release(bar, wanted=True):
+def release(bar):
     """For a consumer: what is in a place is not needed any more."""
     block_barrier()
-    mbarrier.arrive(bar, count=1, pred=wanted)
+    mbarrier.arrive(bar, count=1)
+
+
+@gluon.jit
+def release_before(bars, number, RING: gl.constexpr):
+    """For a consumer in step `number`, when its threads have what they need of the step before:
+    gives that one's place free.
+    """
+    block_barrier()
+    mbarrier.arrive(bars.index(RING + (number + RING - 1) % RING), count=1, pred=number > 0)
 
 
 @gluon.jit
@@ -113,10 +122,11 @@ def steps_of_rows(
         return first, steps, lower, upper
     else:
         entry = intervals.table + (unit_of(intervals, b, h) * intervals.tiles + tile) * 5
+        # The table counts in steps of BM.
         first = gl.load(entry)
-        steps = gl.load(entry + 1)
-        lower = gl.load(entry + 2)
-        upper = gl.load(entry + 3)
+        steps = gl.load(entry + 1) * (BM // BN)
+        lower = gl.load(entry + 2) * (BM // BN)
+        upper = gl.load(entry + 3) * (BM // BN)
         return first, steps, lower, upper
 
 

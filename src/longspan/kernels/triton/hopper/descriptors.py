@@ -1,4 +1,4 @@
-"""Tensors as the TMA reads them: descriptors, kept because making one costs microseconds."""
+"""Tensors as the TMA reads them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _layout(rows: int, channels: int, dtype: torch.dtype) -> Any:
 
 @lru_cache(maxsize=1)
 def _flat() -> Any:
-    return gl.NVMMASharedLayout(0, 32, 2)
+    return gl.NVMMASharedLayout(0, 32, 3)
 
 
 def padded_head(channels: int) -> int:
@@ -38,6 +38,6 @@ def tiles_of(x: Tensor, rows: int) -> TensorDescriptor:
 
 
 def numbers_tiles(x: Tensor, count: int, rows: int) -> TensorDescriptor:
-    """The first `count` numbers of every unit, `(units, stride)`, in pieces."""
-    x = x if x.dtype == torch.float32 else x.view(torch.float32)
-    return TensorDescriptor(x, (x.shape[0], count), (x.stride(0), 1), [1, rows], _flat())
+    """The first `count` rows of numbers `(units, numbers, stride)`, in pieces of one number."""
+    shape = (x.shape[0], x.shape[1], count)
+    return TensorDescriptor(x, shape, x.stride(), [1, 1, rows], _flat())

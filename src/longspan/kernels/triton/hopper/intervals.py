@@ -14,9 +14,10 @@ from . import ring
 from .ring import Intervals
 from .rows import columns_of_rows, rows_of_arrays, rows_of_bells
 
-__all__ = ["BAND", "BLOCK", "ROWS", "RowFacts", "band_facts", "facts_of", "with_columns"]
+__all__ = ["BLOCK", "NUMBERS", "RowFacts", "band_facts", "facts_of", "with_columns"]
 
 BAND, REACH, ROWS = ring.BAND.value, ring.REACH.value, ring.ROWS.value
+NUMBERS = ring.NUMBERS.value
 
 # Rows, and keys, of a tile.
 BLOCK = 64

@@ -16,6 +16,7 @@ from .ring import (
     BAND,
     LOADER_REGISTERS,
     LOG2E,
+    NUMBERS,
     REACH,
     ROWS,
     block_barrier,
@@ -28,9 +29,6 @@ from .ring import (
     wait_until_there,
     within,
 )
-
-# Numbers that a step has for every row: log-sum-exp, mean gradient, bell, interval.
-NUMBERS = gl.constexpr(5)
 
 
 @gluon.jit
@@ -55,9 +53,15 @@ def _steps_of_keys(
 
 
 @gluon.jit
+def _start_number(stats, vectors, bar, unit, row, slot, PLACE: gl.constexpr):
+    """Starts the load of one of the rows' numbers."""
+    own = vectors.index(NUMBERS * slot + PLACE)
+    tma.async_copy_global_to_shared(stats, [unit, PLACE, row], bar, own)
+
+
+@gluon.jit
 def _load(
-    q, k, v, grad, limits, means, rows, widths, bells, qs, gs, ks, vs, vectors, bars, intervals,
-    columns, heads, key_heads, each, n, m, tiles, works, PD: gl.constexpr, BM: gl.constexpr,
+    q, k, v, grad, stats, qs, gs, ks, vs, vectors, bars, intervals, columns, heads, key_heads, each, n, m, tiles, works, PD: gl.constexpr, BM: gl.constexpr,
     BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr,
     TURNS: gl.constexpr,
 ):  # fmt: skip
@@ -84,7 +88,6 @@ def _load(
                 intervals, columns, b, h, tile, n, m, KIND, BM, BN
             )
             unit = b * heads + h
-            own_unit = unit_of(intervals, b, h)
             for t in range(0, steps):
                 slot = number % RING
                 wait_until_free(bars.index(RING + slot), number, RING)
@@ -93,24 +96,14 @@ def _load(
                 mbarrier.expect(bar, BYTES)
                 tma.async_copy_global_to_shared(q, [b, h, row, 0], bar, qs.index(slot))
                 tma.async_copy_global_to_shared(grad, [b, h, row, 0], bar, gs.index(slot))
-                tma.async_copy_global_to_shared(
-                    limits, [unit, row], bar, vectors.index(NUMBERS * slot)
-                )
-                tma.async_copy_global_to_shared(
-                    means, [unit, row], bar, vectors.index(NUMBERS * slot + 1)
-                )
+                _start_number(stats, vectors, bar, unit, row, slot, 0)
+                _start_number(stats, vectors, bar, unit, row, slot, 1)
                 if BELL:
-                    tma.async_copy_global_to_shared(
-                        bells, [own_unit, row], bar, vectors.index(NUMBERS * slot + 2)
-                    )
+                    _start_number(stats, vectors, bar, unit, row, slot, 2)
                 if KIND != BAND:
-                    tma.async_copy_global_to_shared(
-                        rows, [own_unit, row], bar, vectors.index(NUMBERS * slot + 3)
-                    )
+                    _start_number(stats, vectors, bar, unit, row, slot, 3)
                 if KIND == ROWS:
-                    tma.async_copy_global_to_shared(
-                        widths, [own_unit, row], bar, vectors.index(NUMBERS * slot + 4)
-                    )
+                    _start_number(stats, vectors, bar, unit, row, slot, 4)
                 number += 1
         count += 1
         work += gl.num_programs(0)
@@ -133,24 +126,24 @@ def _step(
     wait_until_there(bars.index(slot), number, RING)
     s = warpgroup_mma(keys, query.permute((1, 0)), zero, use_acc=False, is_async=True)
     dp = warpgroup_mma(values, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
-    limit = vectors.index(NUMBERS * slot).load(LS)
-    mean = vectors.index(NUMBERS * slot + 1).load(LS)
+    limit = vectors.index(NUMBERS * slot).reshape([1, BM]).load(LS)
+    mean = vectors.index(NUMBERS * slot + 1).reshape([1, BM]).load(LS)
     s, dv, dk = warpgroup_mma_wait(1, deps=[s, dv, dk])
     release_before(bars, number, RING)
     start = first + t * BM
     if BELL or KIND == REACH:
         d = column_f[None, :] - (key_f - start.to(gl.float32))[:, None]
     if BELL:
-        s += vectors.index(NUMBERS * slot + 2).load(LS) * (d * d)
+        s += vectors.index(NUMBERS * slot + 2).reshape([1, BM]).load(LS) * (d * d)
     p = gl.exp2(s * scale_log2 - limit)
     if KIND == BAND:
         if has_edge:
             p = gl.where(within(column[None, :], (low - start)[:, None], width), p, 0.0)
     elif KIND == REACH:
-        p = gl.where(gl.abs(d) <= vectors.index(NUMBERS * slot + 3).load(LS), p, 0.0)
+        p = gl.where(gl.abs(d) <= vectors.index(NUMBERS * slot + 3).reshape([1, BM]).load(LS), p, 0.0)
     else:
-        lowest = vectors.index(NUMBERS * slot + 3).load(LS).to(gl.int32, bitcast=True)
-        most = vectors.index(NUMBERS * slot + 4).load(LS).to(gl.int32, bitcast=True)
+        lowest = vectors.index(NUMBERS * slot + 3).reshape([1, BM]).load(LS).to(gl.int32, bitcast=True)
+        most = vectors.index(NUMBERS * slot + 4).reshape([1, BM]).load(LS).to(gl.int32, bitcast=True)
         p = gl.where(within(key[:, None], lowest, most), p, 0.0)
     dp = warpgroup_mma_wait(0, deps=[dp])
     weights = gl.convert_layout(p.to(qs.dtype), gl.DotOperandLayout(0, LO, 2))
@@ -226,17 +219,18 @@ def _compute(
     tma.store_wait(0)
 
 
-@gluon.jit
+# Lengths change from call to call: nothing is compiled for one of them.
+@gluon.jit(do_not_specialize=[
+    "checks", "columns", "heads", "key_heads", "each", "n", "m", "tiles", "works", "scale",
+])  # fmt: skip
 def key_gradients(
-    q, k, v, grad, dk_out, dv_out, limits, means, rows, widths, bells, checks, intervals, columns,
-    heads, key_heads, each, n, m, tiles, works, scale, KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
+    q, k, v, grad, dk_out, dv_out, stats, checks, intervals, columns, heads, key_heads, each, n, m, tiles, works, scale, KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
     BN: gl.constexpr, RING: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
 ):  # fmt: skip
     """dk and dv.
 
     Args:
-        limits, means, rows, widths, bells: descriptors of numbers for every row, float32
-            `(units, N)` (int32 bits for intervals), in pieces of BM.
+        stats: descriptor of the rows' numbers, in pieces of BM: see `query_gradients`.
         checks: float32 `(B, Hk, M)`; NaN for a key in whose gradients one or an infinity appeared.
         columns: int32 `(units, tiles of keys, 2)`, not for a BAND: the first row that a tile of
             keys meets, and its steps.
@@ -253,7 +247,7 @@ def key_gradients(
         zs = gl.allocate_shared_memory(k.dtype, [1, 1, BN, PD], dv_out.layout)
     qs = gl.allocate_shared_memory(q.dtype, [RING, 1, 1, BM, PD], q.layout)
     gs = gl.allocate_shared_memory(q.dtype, [RING, 1, 1, BM, PD], grad.layout)
-    vectors = gl.allocate_shared_memory(gl.float32, [NUMBERS * RING, 1, BM], limits.layout)
+    vectors = gl.allocate_shared_memory(gl.float32, [NUMBERS * RING, 1, 1, BM], stats.layout)
     bars = gl.allocate_shared_memory(gl.int64, [2 * RING + 4, 1], mbarrier.MBarrierLayout())
     initialise(bars, 2 * RING + 4)
     gl.warp_specialize(
@@ -263,7 +257,7 @@ def key_gradients(
                 key_heads, each, n, m, tiles, works, scale, PD, BM, BN, RING, KIND, BELL, TURNS,
             )),
             (_load, (
-                q, k, v, grad, limits, means, rows, widths, bells, qs, gs, ks, vs, vectors, bars,
+                q, k, v, grad, stats, qs, gs, ks, vs, vectors, bars,
                 intervals, columns, heads, key_heads, each, n, m, tiles, works, PD, BM, BN, RING, KIND,
                 BELL, TURNS,
             )),

@@ -12,7 +12,7 @@ from ...problem import BellReach, BellTerm, Problem, SameReach
 from ..arguments import walk_arguments
 from ..configs import HopperOptions, hopper_options
 from .descriptors import numbers_tiles, padded_head, tiles_of
-from .intervals import BAND, BLOCK, ROWS, RowFacts, band_facts, facts_of, with_columns
+from .intervals import BLOCK, NUMBERS, RowFacts, band_facts, facts_of, with_columns
 from .keys import key_gradients
 from .outputs import outputs
 from .queries import query_gradients
@@ -60,8 +60,10 @@ def _readable(x: Tensor) -> Tensor:
     return x if _by_tma(x) else x.contiguous()
 
 
-def _facts(problem: Problem, columns: bool) -> RowFacts:
-    """What is known about the rows, from the last time where nothing in it can change."""
+def _facts(problem: Problem, columns: bool, none: Tensor) -> RowFacts:
+    """What is known about the rows, from the last time where nothing in it can change; `none` stands
+    for what is not needed.
+    """
     walk = problem.open_layout.walks[0]
     band = walk.parts[0].band
     if band is not None:
@@ -70,7 +72,7 @@ def _facts(problem: Problem, columns: bool) -> RowFacts:
                 band = min(band[0], reach.tokens), min(band[1], reach.tokens)
     learned = bool(problem.terms)
     if band is not None and not learned:
-        return band_facts(band, problem.q)
+        return band_facts(band, none)
     key = ("hopper", columns, problem.q.shape[0])
     known: RowFacts | None = None if learned else walk.plan.get(key)
     if known is None:
@@ -92,19 +94,31 @@ def _options(name: str, problem: Problem) -> HopperOptions:
     return hopper_options(name, padded_head(problem.q.shape[3]))
 
 
+# Compiled kernels, and the constants that their launches end with. Triton finds them too, but takes
+# longer to do so than the kernels take to run.
+_COMPILED: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
+
+
 def _launch(
-    kernel: Any, options: HopperOptions, works: int, problem: Problem, *arguments: Any, **more: Any
-) -> None:
-    programs = min(works, options.programs * _processors(problem.q.device))
-    kernel[(programs,)](
-        *arguments,
-        PD=padded_head(problem.q.shape[3]),
-        RING=options.ring,
-        BELL=bool(problem.terms),
-        num_warps=4,
-        maxnreg=options.registers,
-        **more,
-    )
+    kernel: Any, options: HopperOptions, works: int, problem: Problem, facts: RowFacts,
+    *arguments: Any, **more: Any,
+) -> None:  # fmt: skip
+    q = problem.q
+    head, bell = padded_head(q.shape[3]), bool(problem.terms)
+    # Triton makes kernels of their own for numbers that are 1 or divisible by 16.
+    numbers = tuple((x == 1) + 2 * (x % 16 == 0) for x in facts.intervals if type(x) is int)
+    key = (kernel.fn, q.device, q.dtype, head, bell, facts.kind, options, numbers)
+    programs = min(works, options.programs * _processors(q.device))
+    known = _COMPILED.get(key)
+    if known is None:
+        constants = {"KIND": facts.kind, "PD": head, "RING": options.ring, "BELL": bell, **more}
+        compiled = kernel[(programs,)](
+            *arguments, **constants, num_warps=4, maxnreg=options.registers
+        )
+        last = tuple(constants[name] for name in kernel.arg_names[len(arguments) :])
+        _COMPILED[key] = compiled, last
+    else:
+        known[0][programs, 1, 1](*arguments, *known[1])
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -113,15 +127,15 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     batch, heads, n, _ = q.shape
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     limits = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-    facts = _facts(problem, False)
+    facts = _facts(problem, False, limits)
     tiles = -(-n // BLOCK)
+    works = batch * heads * tiles
     options = _options("outputs", problem)
     _launch(
-        outputs, options, batch * heads * tiles, problem,
+        outputs, options, works, problem, facts,
         tiles_of(q, BLOCK), tiles_of(k, options.step), tiles_of(v, options.step),
-        tiles_of(out, BLOCK), limits,
-        facts.intervals, facts.bells, heads, heads // k.shape[1], n, k.shape[2], tiles,
-        batch * heads * tiles, problem.scale, facts.kind, BM=BLOCK, BN=options.step,
+        tiles_of(out, BLOCK), limits, facts.intervals, facts.bells, heads, heads // k.shape[1], n,
+        k.shape[2], tiles, works, problem.scale, BM=BLOCK, BN=options.step,
     )  # fmt: skip
     return out, limits
 
@@ -135,36 +149,32 @@ def backward(
     key_heads, m = k.shape[1], k.shape[2]
     dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (k, v))
+    # A unit's rows start at a multiple of 16 bytes, as their TMA wants it.
     stride = -(-n // 4) * 4
-    stats = torch.empty((2, batch * heads, stride), dtype=torch.float32, device=q.device)
+    stats = q.new_empty((batch * heads, NUMBERS, stride), dtype=torch.float32)
+    row_checks = torch.empty_like(limits)
+    key_checks = torch.empty(k.shape[:3], dtype=torch.float32, device=k.device)
     bells = [(term.number, "variance") for term in problem.terms]
-    to_bells = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if bells else limits
-    checks = torch.empty(batch * (heads * n + key_heads * m), dtype=torch.float32, device=q.device)
-    facts = _facts(problem, True)
-    given = _readable(grad)
-    tiles, key_tiles = -(-n // BLOCK), -(-m // BLOCK)
-    each = heads // key_heads
+    to_bells = torch.empty_like(limits) if bells else limits
+    facts = _facts(problem, True, limits)
+    given, limits = _readable(grad), limits.contiguous()
+    each, tiles, key_tiles = heads // key_heads, -(-n // BLOCK), -(-m // BLOCK)
+    works, key_works = batch * heads * tiles, batch * key_heads * key_tiles
     options = _options("queries", problem)
     _launch(
-        query_gradients, options, batch * heads * tiles, problem,
+        query_gradients, options, works, problem, facts,
         tiles_of(q, BLOCK), tiles_of(k, options.step), tiles_of(v, options.step),
-        tiles_of(_readable(out), BLOCK), tiles_of(given, BLOCK), tiles_of(dq, BLOCK),
-        limits.contiguous(), stats, to_bells, checks, facts.intervals, facts.bells, heads, each, n,
-        m, tiles, batch * heads * tiles, stride, batch * heads * stride, problem.scale, facts.kind,
-        BM=BLOCK, BN=options.step, TURNS=options.turns,
+        tiles_of(_readable(out), BLOCK), tiles_of(given, BLOCK), tiles_of(dq, BLOCK), limits,
+        stats, to_bells, row_checks, facts.intervals, facts.bells, heads, each, n, m, tiles, works,
+        stride, problem.scale, BM=BLOCK, BN=options.step, TURNS=options.turns,
     )  # fmt: skip
     options = _options("keys", problem)
-    lengths = numbers_tiles(stats[0], n, options.step)
     _launch(
-        key_gradients, options, batch * key_heads * key_tiles, problem,
+        key_gradients, options, key_works, problem, facts,
         tiles_of(q, options.step), tiles_of(k, BLOCK), tiles_of(v, BLOCK),
-        tiles_of(given, options.step), tiles_of(dk, BLOCK), tiles_of(dv, BLOCK), lengths,
-        numbers_tiles(stats[1], n, options.step),
-        numbers_tiles(facts.intervals.rows, n, options.step) if facts.kind != BAND else lengths,
-        numbers_tiles(facts.intervals.widths, n, options.step) if facts.kind == ROWS else lengths,
-        numbers_tiles(facts.bells, n, options.step) if bells else lengths,
-        checks[batch * heads * n :], facts.intervals, facts.columns, heads, key_heads, each, n, m,
-        key_tiles, batch * key_heads * key_tiles, problem.scale, facts.kind, BM=options.step,
-        BN=BLOCK, TURNS=options.turns,
+        tiles_of(given, options.step), tiles_of(dk, BLOCK), tiles_of(dv, BLOCK),
+        numbers_tiles(stats, n, options.step), key_checks, facts.intervals, facts.columns, heads,
+        key_heads, each, n, m, key_tiles, key_works, problem.scale, BM=options.step, BN=BLOCK,
+        TURNS=options.turns,
     )  # fmt: skip
     return dq, dk, dv, {key: to_bells for key in bells if key in wanted}

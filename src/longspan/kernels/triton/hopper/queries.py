@@ -15,6 +15,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from .ring import (
     LOADER_REGISTERS,
     LOG2E,
+    NUMBERS,
+    REACH,
+    ROWS,
     block_barrier,
     initialise,
     keys_of_rows,
@@ -108,7 +111,7 @@ def _step(
 @gluon.jit
 def _compute(
     dq, limits, stats, to_bells, checks, bells, qs, gs, os, ys, ks, vs, bars, intervals, heads, n,
-    m, tiles, works, stats_stride, stats_half, scale, PD: gl.constexpr, BM: gl.constexpr,
+    m, tiles, works, stats_stride, scale, PD: gl.constexpr, BM: gl.constexpr,
     BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr,
     TURNS: gl.constexpr,
 ):  # fmt: skip
@@ -145,8 +148,18 @@ def _compute(
         if TURNS == 2:
             release(bars.index(2 * RING + 5))
         mean = gl.convert_layout(gl.sum(y * gradient.load(LO).to(gl.float32), 1), R)
-        gl.store(stats + unit * stats_stride + row, limit, mask=row < n)
-        gl.store(stats + stats_half + unit * stats_stride + row, mean, mask=row < n)
+        own = stats + unit * (NUMBERS * stats_stride) + row
+        gl.store(own, limit, mask=row < n)
+        gl.store(own + stats_stride, mean, mask=row < n)
+        if BELL:
+            gl.store(own + 2 * stats_stride, bell, mask=row < n)
+        if KIND == REACH:
+            place = unit_of(intervals, b, h).to(gl.int64) * intervals.stride + row
+            reach = gl.load(intervals.rows + place, mask=row < n, other=0.0)
+            gl.store(own + 3 * stats_stride, reach, mask=row < n)
+        if KIND == ROWS:
+            gl.store(own + 3 * stats_stride, low.to(gl.float32, bitcast=True), mask=row < n)
+            gl.store(own + 4 * stats_stride, width.to(gl.float32, bitcast=True), mask=row < n)
         to_bell = gl.zeros([BM], gl.float32, R)
         acc = gl.zeros([BM, PD], gl.float32, LO)
         for t in range(0, steps):
@@ -178,14 +191,18 @@ def _compute(
     tma.store_wait(0)
 
 
-@gluon.jit
+# Lengths change from call to call: nothing is compiled for one of them.
+@gluon.jit(do_not_specialize=[
+    "limits", "stats", "to_bells", "checks", "bells", "heads", "each", "n", "m", "tiles",
+    "works", "stats_stride", "scale",
+])  # fmt: skip
 def query_gradients(
     q, k, v, out, grad, dq, limits, stats, to_bells, checks, intervals, bells, heads, each, n, m,
-    tiles, works, stats_stride, stats_half, scale, KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
+    tiles, works, stats_stride, scale, KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
     BN: gl.constexpr, RING: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
 ):  # fmt: skip
     """dq, the gradients of bells' variances, and what the keys' kernel reads after: `stats`,
-    float32 `(2, B·H, stride)`, has every row's log-sum-exp times log2(e) and its mean gradient.
+    float32 `(B·H, NUMBERS, stride)`.
 
     `checks`, float32 `(B, H, N)`, has NaN for a row in which a NaN or an infinity appeared.
     TURNS is how many tiles of rows may be there at once; with 1 the gradient leaves through the
@@ -205,7 +222,7 @@ def query_gradients(
         [
             (_compute, (
                 dq, limits, stats, to_bells, checks, bells, qs, gs, os, ys, ks, vs, bars, intervals, heads,
-                n, m, tiles, works, stats_stride, stats_half, scale, PD, BM, BN, RING, KIND, BELL, TURNS,
+                n, m, tiles, works, stats_stride, scale, PD, BM, BN, RING, KIND, BELL, TURNS,
             )),
             (_load, (
                 q, k, v, out, grad, qs, gs, os, ks, vs, bars, intervals, heads, each, n, m, tiles, works,

@@ -28,6 +28,10 @@ LN2 = gl.constexpr(0.6931471805599453)
 # A loader needs few; the consumer gets what is left.
 LOADER_REGISTERS = gl.constexpr(24)
 
+# What the keys' kernel reads for every row: log-sum-exp times log2(e), mean gradient, bell, and the
+# two numbers of an interval.
+NUMBERS = gl.constexpr(5)
+
 BAND = gl.constexpr(0)
 REACH = gl.constexpr(1)
 ROWS = gl.constexpr(2)

@@ -16,7 +16,7 @@ MOST_FOR_THREE_STAGES = 256
 
 
 def options(kernel: str, constants: dict[str, Any], itemsize: int) -> dict[str, int]:
-    """Launch options of a kernel, `"outputs"`, `"queries"` or `"keys"`."""
+    """Launch options of a kernel, `"outputs"`, `"queries"`, `"keys"` or `"biases"`."""
     channels = constants["PD"] + constants["PDV"]
     lean = not constants["TERMS"] and not constants["DROPOUT"] and channels <= 128 and itemsize == 2
     if kernel != "keys" and lean:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import triton
 from torch import Tensor
 
 from ...fixed_order import row_sum
-from ..problem import AlibiTerm, Problem
+from ..problem import AlibiTerm, BiasTerm, Problem
 from .arguments import (
     Drop,
     Numbers,
@@ -20,6 +21,7 @@ from .arguments import (
     vectors,
     walk_arguments,
 )
+from .bias_launch import BiasGradients
 from .configs import options
 from .keys import extents, key_gradients, repair_key_gradients
 from .outputs import outputs, repair_outputs
@@ -259,7 +261,16 @@ def backward(
                 SCAN=min(triton.next_power_of_2(tiles), MOST_SCANNED),
                 ADD=not alone,
             )
-    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), _gradients(problem, call, sums)
+    biases = BiasGradients(
+        problem,
+        walks,
+        call.constants,
+        (call.q, call.k, call.v, given, _numbers(limits), _numbers(means)),
+        (call.terms, (), *common),
+        partial(_extents, call),
+    )
+    found = _gradients(problem, call, sums) | biases.of(wanted)
+    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), found
 
 
 def _extents(
@@ -289,6 +300,9 @@ def _gradients(problem: Problem, call: _Call, sums: list[Tensor]) -> dict[tuple[
     found = {}
     terms = {term.number: term for term in problem.terms}
     for key, total in zip(call.summed, sums, strict=True):
-        alibi = isinstance(terms[key[0]], AlibiTerm)
-        found[key] = row_sum(total.double()) if alibi else total
+        if isinstance(terms[key[0]], AlibiTerm):
+            total = row_sum(total.double())
+        elif isinstance(terms[key[0]], BiasTerm):
+            total = total.double()[..., None]
+        found[key] = total
     return found

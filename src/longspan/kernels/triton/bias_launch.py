@@ -58,7 +58,6 @@ class BiasGradients:
         self.inputs, self.rest, self.ranges = inputs, rest, ranges
         self.batch, self.heads = problem.q.shape[:2]
         self.constants = constants
-        self.options = options("biases", constants, problem.q.element_size())
         self.block: int = constants["BM"]
         self.scaling = (problem.scale, self.heads // problem.k.shape[1])
 
@@ -83,9 +82,12 @@ class BiasGradients:
             if (kind[4] >> term.number) & 1
         ]
 
-    def _settings(self, which: int, walk: WalkArguments, kind: tuple[int, ...]) -> dict[str, Any]:
+    def _settings(
+        self, name: str, which: int, walk: WalkArguments, kind: tuple[int, ...]
+    ) -> dict[str, Any]:
         own = {"INDEXED": walk.indexed, "LISTED": walk.listed, "KINDS": (kind,), "WHICH": which}
-        return {**self.constants, **own, **self.options}
+        found = options(name, self.constants, self.problem.q.element_size())
+        return {**self.constants, **own, **found}
 
     def _tiles(self, length: int) -> int:
         return triton.cdiv(length, self.block)
@@ -128,7 +130,7 @@ class BiasGradients:
                     samples,
                     own_places,
                     places,
-                    **self._settings(which, walk, kind),
+                    **self._settings("pairs", which, walk, kind),
                 )
         return total
 
@@ -153,7 +155,7 @@ class BiasGradients:
                 tiles,
                 walk.places,
                 total.stride(0),
-                **self._settings(which, walk, kind),
+                **self._settings("sums", which, walk, kind),
                 SCAN=min(triton.next_power_of_2(tiles), MOST_SCANNED),
             )
         return total.sum(0, dtype=torch.float64)[:, :, None]
@@ -186,7 +188,7 @@ class BiasGradients:
                 walk.places,
                 each,
                 key_chunks,
-                **self._settings(which, walk, kind),
+                **self._settings("sums", which, walk, kind),
                 APART=apart,
             )
             found = row_sum(tables.permute(1, 4, 0, 2, 3).flatten(2).double())

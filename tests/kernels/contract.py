@@ -204,6 +204,11 @@ class BackendContract:
         assert y.shape == (2, 2, length, 3) and (y == 0).all()
         empty = torch.empty(0, 2, 5, 4, device=self.device)
         assert self.attention(empty, empty, empty, pattern=Window(1, 1)).shape == (0, 2, 5, 4)
+        learned = self.normal(1, 1, 5, 5), self.normal(1, 1, 1, 5), self.normal(2, 9)
+        weights = [Bias(learned[0]), Bias(learned[1]), DistanceBias(learned[2])]
+        empty.requires_grad_()
+        y = self.attention(empty, empty, empty, pattern=Window(1, 1), weight=weights)
+        assert all((g == 0).all() for g in torch.autograd.grad(y.sum(), learned))
 
     @pytest.mark.parametrize("lowest", [-torch.inf, torch.finfo(torch.float32).min])
     def test_lowest_bias_is_no_pair(self, lowest: float) -> None:

@@ -74,12 +74,12 @@ class BiasGradients:
         return found
 
     def _parts(self, term: Term) -> list[tuple[WalkArguments, PartValues, tuple[int, ...]]]:
-        """The parts on which a weight acts."""
+        """The parts on which a weight acts, less those without rows or keys."""
         return [
             (walk, part, kind)
             for walk in self.walks
             for part, kind in zip(walk.parts, walk.kinds, strict=True)
-            if (kind[4] >> term.number) & 1
+            if (kind[4] >> term.number) & 1 and self.batch * walk.rows.length * part.length
         ]
 
     def _settings(

@@ -9,7 +9,7 @@ from .bias_tiles import gradient_after, keys_of_tile, rows_of_tile
 from .pairs import at, head_of, keys_at, row_of
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def pair_gradients(
     q, k, v, grad, limits, means, total, tile_low, tile_high, rows, part, terms, reaches, drop,
     shift, scale, each, tiles, first, samples, own_places, places, D: tl.constexpr,

@@ -271,12 +271,19 @@ def terms_of(
     for term in problem.terms:
         own, kind, normalized, name = _term(term)
         place = -1
-        if (term.number, name) in wanted and kind not in (BIAS, DISTANCE):
+        if (term.number, name) in wanted and _by_rows(term):
             place = len(summed)
             summed.append((term.number, name))
         values.append(own)
         kinds.append((kind, term.number, int(normalized), place))
     return tuple(values), tuple(kinds), summed
+
+
+def _by_rows(term: Term) -> bool:
+    """Whether each row's share of the gradient is one number."""
+    if isinstance(term, BiasTerm):
+        return term.tensor.shape[3] == 1
+    return not isinstance(term, DistanceTerm)
 
 
 def _term(term: Term) -> tuple[TermValues, int, bool, str]:

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 __all__ = ["HopperOptions", "hopper_options", "options", "override"]
 
-# Above this the loads of three stages do not fit a multiprocessor's shared memory.
-MOST_FOR_THREE_STAGES = 256
+# Bytes of a pair of rows, for tiles of 64: above this the loads of three stages do not fit a
+# multiprocessor's shared memory.
+MOST_FOR_THREE_STAGES = 512
 
 
 class HopperOptions(NamedTuple):
@@ -66,14 +67,21 @@ def override(kernel: str, options: dict[str, int]) -> Iterator[None]:
 
 
 def options(kernel: str, constants: dict[str, Any], itemsize: int) -> dict[str, int]:
-    """Launch options of a kernel, `"outputs"`, `"queries"` or `"keys"`."""
+    """Launch options of a kernel, `"outputs"`, `"queries"`, `"keys"` or, of biases' gradients,
+    `"pairs"` and `"sums"`.
+    """
     if kernel in _OVERRIDES:
         return dict(_OVERRIDES[kernel])
     channels = constants["PD"] + constants["PDV"]
     lean = not constants["TERMS"] and not constants["DROPOUT"] and channels <= 128 and itemsize == 2
     if kernel != "keys" and lean:
         return {"num_warps": 4, "num_stages": 2, "maxnreg": 128}
-    return {"num_warps": 4, "num_stages": 3 if channels <= MOST_FOR_THREE_STAGES else 2}
+    width = channels * itemsize * constants["BM"] // 64
+    stages = 3 if width <= MOST_FOR_THREE_STAGES else 2
+    if kernel == "pairs" and 2 * width > MOST_FOR_THREE_STAGES:
+        # Rows are loaded in every turn too, not keys alone.
+        stages -= 1
+    return {"num_warps": 4, "num_stages": stages}
 
 
 def hopper_options(kernel: str, channels: int) -> HopperOptions:

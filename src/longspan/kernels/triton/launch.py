@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...fixed_order import row_sum
-from ..problem import AlibiTerm, Problem, limits_dtype
+from ..problem import AlibiTerm, BiasTerm, Problem, limits_dtype
 from .arguments import (
     Drop,
     Numbers,
@@ -18,6 +19,7 @@ from .arguments import (
     vectors,
     walk_arguments,
 )
+from .bias_launch import BiasGradients
 from .configs import options
 from .keys import extents, key_gradients, repair_key_gradients
 from .outputs import outputs, repair_outputs
@@ -272,7 +274,16 @@ def backward(
                 SCAN=min(_power_of_2(tiles), MOST_SCANNED),
                 ADD=not alone,
             )
-    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), _gradients(problem, call, sums)
+    biases = BiasGradients(
+        problem,
+        walks,
+        call.constants,
+        (call.q, call.k, call.v, given, _numbers(limits), _numbers(means)),
+        (call.terms, call.reaches, *common),
+        partial(_extents, call),
+    )
+    found = _gradients(problem, call, sums) | biases.of(wanted)
+    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), found
 
 
 def _extents(call: _Call, walk: WalkArguments, number: int) -> tuple[Tensor, Tensor]:
@@ -320,6 +331,9 @@ def _gradients(problem: Problem, call: _Call, sums: list[Tensor]) -> dict[tuple[
     found = {}
     terms = {term.number: term for term in problem.terms}
     for key, total in zip(call.summed, sums, strict=True):
-        alibi = isinstance(terms[key[0]], AlibiTerm)
-        found[key] = row_sum(total.double()) if alibi else total
+        if isinstance(terms[key[0]], AlibiTerm):
+            total = row_sum(total.double())
+        elif isinstance(terms[key[0]], BiasTerm):
+            total = total.double()[..., None]
+        found[key] = total
     return found

@@ -11,6 +11,7 @@ from .pairs import (
     BELL_BIAS,
     BELL_SCORE,
     BELL_WEIGHT,
+    BIAS,
     FINE,
     LOG2E,
     RAMP,
@@ -113,6 +114,9 @@ def _step(
             elif TERMS[t][0] == ALIBI:
                 if TERMS[t][3] >= 0:
                     sums = added(sums, tl.sum(ds * tl.abs(distance), 1), TERMS[t][3])
+            elif TERMS[t][0] == BIAS:
+                if TERMS[t][3] >= 0:
+                    sums = added(sums, tl.sum(ds, 1), TERMS[t][3])
     if CAREFUL:
         acc = careful_dot(ds, exists, keys, acc, BN)
     else:
@@ -244,7 +248,7 @@ def _differentiate(
                 found = found / (2.0 * variance * variance)
             elif TERMS[t][0] == RAMP:
                 found = found * (1.0 / terms[t].softness)
-            else:
+            elif TERMS[t][0] == ALIBI:
                 found = -found
             to = at_limits(value_gradients[TERMS[t][3]], b, h, row)
             if MERGED:
@@ -262,7 +266,8 @@ def query_gradients(
     FIRST: tl.constexpr, MERGED: tl.constexpr, EXACT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of a walk's rows, their mean gradient (which the keys' kernel reads after), and the
-    gradients of a bell's variance, a ramp's span and (row by row) a slope.
+    gradients of a bell's variance, a ramp's span and (row by row) a slope and a bias that has one
+    number for all keys of a row.
 
     The mean is that of the output's product with its gradient, which costs nothing; or, EXACT, that
     of the pairs, so that a row with one pair has a gradient of 0 and not of a rounding error.

@@ -22,7 +22,18 @@ from ..problem import (
     Term,
 )
 
-__all__ = ["Drop", "Numbers", "Vectors", "WalkArguments", "terms_of", "vectors", "walk_arguments"]
+__all__ = [
+    "Drop",
+    "Numbers",
+    "PartValues",
+    "Rows",
+    "Vectors",
+    "WalkArguments",
+    "terms_of",
+    "tile_size",
+    "vectors",
+    "walk_arguments",
+]
 
 BELLS = {"bias": 0, "score": 1, "weight": 2}
 RAMP, BIAS, DISTANCE, ALIBI = 3, 4, 5, 6
@@ -121,6 +132,11 @@ class WalkArguments(NamedTuple):
     places: int
 
 
+def tile_size(length: int) -> int:
+    """Rows or keys of a tile, at most TILE: a short order has small ones."""
+    return min(max(16, 1 << max(length - 1, 0).bit_length()), TILE)
+
+
 def vectors(x: Tensor) -> Vectors:
     x = x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous()
     return Vectors(x, x.stride(0), x.stride(1), x.stride(2))
@@ -151,6 +167,7 @@ def _walk(walk: Walk, heads: int, device: torch.device) -> WalkArguments:
                 len(part.documents),
                 int(part.tiles is not None),
                 part.active,
+                tile_size(part.keys.length),
             )
         )
     return WalkArguments(

@@ -7,7 +7,7 @@ dq, and dk with dv: 4 warps and 3 stages 108, 115, 196; at most 128 registers an
 
 from __future__ import annotations
 
-from typing import Any
+from .pairs import Made
 
 __all__ = ["options"]
 
@@ -15,10 +15,10 @@ __all__ = ["options"]
 MOST_FOR_THREE_STAGES = 256
 
 
-def options(kernel: str, constants: dict[str, Any], itemsize: int) -> dict[str, int]:
+def options(kernel: str, made: Made, itemsize: int) -> dict[str, int]:
     """Launch options of a kernel, `"outputs"`, `"queries"` or `"keys"`."""
-    channels = constants["PD"] + constants["PDV"]
-    lean = not constants["TERMS"] and not constants["DROPOUT"] and channels <= 128 and itemsize == 2
+    channels = made.PD + made.PDV
+    lean = not made.TERMS and not made.DROPOUT and channels <= 128 and itemsize == 2
     if kernel != "keys" and lean:
         return {"num_warps": 4, "num_stages": 2, "maxnreg": 128}
     return {"num_warps": 4, "num_stages": 3 if channels <= MOST_FOR_THREE_STAGES else 2}

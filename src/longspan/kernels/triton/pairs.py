@@ -2,11 +2,13 @@
 
 Parts and weights have tuples of constants, by which a kernel is specialised:
     KINDS: for each part (keys have an index, some are struck out, documents, tile list, the bits of
-        the weights that act)
+        the weights that act, keys of a tile at most)
     TERMS: for each weight (kind, its number, normalised, the place of its gradient or −1)
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -25,6 +27,90 @@ FINE = tl.constexpr(16)
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 LOWEST_RAMP = tl.constexpr(1.1754944e-38)
+
+
+class Place(NamedTuple):
+    """Some query rows of one sample and head: their slots in the walk's order, which of them there
+    are, and their positions among queries and among keys.
+    """
+
+    b: Any
+    h: Any
+    place: Any
+    slot: Any
+    live: Any
+    row: Any
+    i: Any
+
+
+class Given(NamedTuple):
+    """What every kernel of a call reads."""
+
+    q: Any
+    k: Any
+    v: Any
+    terms: Any
+    reaches: Any
+    drop: Any
+    shift: Any
+    scale: Any
+    each: Any
+
+
+class Made(NamedTuple):
+    """The constants that a kernel is made for.
+
+    Attributes:
+        D, DV: channels of queries and keys, and of values; PD and PDV with padding.
+        BM, BN: query rows and keys of a tile.
+        KINDS, TERMS, REACHES: see above. WALKS: see `keys.py`.
+        PLAIN: for each part, do its inner tiles need no mask but that of keys?
+        INDEXED, LISTED: a walk's rows have an index, it is for some heads. KEYS_INDEXED: an order
+            of keys has an index.
+        FIRST: the walk writes every row; else only those that have an interval in it, over what is
+            there, or MERGED with it.
+        SUMS: gradients of weights that are summed by rows.
+        EXACT: the mean gradient of a row is that of its pairs.
+        CHUNKS: how many programs share a tile. PARTIAL: what they sum goes to a side buffer.
+        CAREFUL: products are summed pair by pair.
+    """
+
+    D: int
+    DV: int
+    PD: int
+    PDV: int
+    BM: int
+    BN: int
+    TERMS: tuple[tuple[int, ...], ...]
+    REACHES: tuple[int, ...]
+    DROPOUT: bool
+    FACTORS: bool
+    PRECISION: str
+    KINDS: tuple[tuple[int, ...], ...] = ()
+    WALKS: tuple[tuple[int, ...], ...] = ()
+    PLAIN: tuple[bool, ...] = ()
+    INDEXED: bool = False
+    LISTED: bool = False
+    KEYS_INDEXED: bool = False
+    FIRST: bool = False
+    MERGED: bool = False
+    SUMS: int = 0
+    EXACT: bool = False
+    CHUNKS: int = 1
+    PARTIAL: bool = False
+    CAREFUL: bool = False
+
+
+@triton.jit
+def place_of(rows, tile, unit, shift, places, MADE: tl.constexpr):
+    """A tile of a walk's rows, for one sample and head (a unit)."""
+    b = unit // places
+    place = unit % places
+    h = head_of(rows, place, MADE.LISTED)
+    slot = tile * MADE.BM + tl.arange(0, MADE.BM)
+    live = slot < rows.length
+    row = row_of(rows, b, slot, live, MADE.INDEXED)
+    return Place(b, h, place, slot, live, row, row + shift)
 
 
 @triton.jit
@@ -125,6 +211,16 @@ def interval(
                 reach = tl.load(at(reaches[r], b, h, row), mask=live, other=0)
                 low = tl.maximum(low, i - reach)
                 high = tl.minimum(high, i + reach + 1)
+    some = low < high
+    return tl.where(some, low, 0), tl.where(some, high, 0)
+
+
+@triton.jit
+def narrowed(low, high, length, chunk, CHUNKS: tl.constexpr):
+    """What the rows' intervals have in one of CHUNKS runs of keys; (0, 0) for nothing."""
+    span = tl.cdiv(tl.cdiv(length, CHUNKS), 64) * 64
+    low = tl.maximum(low, chunk * span)
+    high = tl.minimum(high, chunk * span + span)
     some = low < high
     return tl.where(some, low, 0), tl.where(some, high, 0)
 

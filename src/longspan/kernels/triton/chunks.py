@@ -41,7 +41,7 @@ class QuerySums(NamedTuple):
     """
 
     sums: Vectors
-    values: tuple[Numbers, ...]
+    weights: tuple[Numbers, ...]
     over: Numbers
     under: Numbers
 
@@ -51,8 +51,8 @@ def output_sums(like: Tensor, units: int, length: int, channels: int) -> OutputS
     return OutputSums(_vectors(like, units, length, channels), top, total)
 
 
-def query_sums(like: Tensor, units: int, length: int, channels: int, values: int) -> QuerySums:
-    over, under, *own = (_numbers(like, units, length) for _ in range(2 + values))
+def query_sums(like: Tensor, units: int, length: int, channels: int, weights: int) -> QuerySums:
+    over, under, *own = (_numbers(like, units, length) for _ in range(2 + weights))
     return QuerySums(_vectors(like, units, length, channels), tuple(own), over, under)
 
 

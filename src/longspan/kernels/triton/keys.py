@@ -187,7 +187,7 @@ def _differentiate(
     own = key_slot < order.length
     key = tl.where(own, key_slot, 0)
     if MADE.KEYS_INDEXED:
-        key = tl.load(order.index + b * order.batch + key_slot, mask=own, other=0)
+        key = tl.load(order.keys + b * order.batch + key_slot, mask=own, other=0)
     keys = load_tile(given.k, b, key_head, start, key, own, D, PD, BN, MADE.KEYS_INDEXED, True)
     values = load_tile(given.v, b, key_head, start, key, own, DV, PDV, BN, MADE.KEYS_INDEXED, True)
     to_k = tl.zeros([BN, PD], tl.float32)

@@ -279,7 +279,7 @@ def _differentiate(
     else:
         store_rows(side.sums, acc, unit * 0, unit, slot, own, MADE.D, MADE.PD, False)
         for t in tl.static_range(SUMS):
-            tl.store(at_limits(side.values[t], unit * 0, unit, slot), sums[t], mask=own)
+            tl.store(at_limits(side.weights[t], unit * 0, unit, slot), sums[t], mask=own)
 
 
 @triton.jit
@@ -352,7 +352,7 @@ def join_query_gradients(given, dq, value_gradients, side, rows, parts, places, 
         own = unit * CHUNKS + chunk
         acc += load_rows(side.sums, unit * 0, own, slot, live, MADE.D, PD)
         for t in tl.static_range(SUMS):
-            more = tl.load(at_limits(side.values[t], unit * 0, own, slot), mask=live, other=0.0)
+            more = tl.load(at_limits(side.weights[t], unit * 0, own, slot), mask=live, other=0.0)
             sums = added(sums, more, t)
     to = live
     if not MADE.FIRST:

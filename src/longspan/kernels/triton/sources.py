@@ -19,7 +19,7 @@ __all__ = ["KeyOrder", "Other", "Share", "Source", "shares"]
 
 
 class KeyOrder(NamedTuple):
-    index: Tensor
+    keys: Tensor
     batch: int
     length: int
 

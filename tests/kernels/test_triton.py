@@ -16,7 +16,7 @@ from longspan.functional.dispatch import refusals
 from longspan.functional.problems import problem_of
 from longspan.kernels import triton as triton_backend
 from longspan.layout import compile_layout
-from longspan.patterns import Global, Window
+from longspan.patterns import Causal, Global, Window
 
 from ..problems import Case, Size, cases
 from .contract import BackendContract
@@ -113,10 +113,24 @@ class SplitTests:
         assert counts
 
     def test_nan_stays_where_it_is_seen(self, counts: list[int]) -> None:
-        self.contract.test_nan_stays_where_it_is_seen(
-            Window(3, 3) | Global(2), ls.normalizers.Softmax()
-        )
-        assert counts
+        pattern, device = Causal() & (Window(3, 3) | Global(2)), self.contract.device
+        q, k, v = (torch.randn(1, 1, 70, 4, device=device).requires_grad_() for _ in range(3))
+        broken = v.detach().clone()
+        broken[0, 0, 40] = torch.nan
+        broken.requires_grad_()
+        y, want = (self.contract.attention(q, k, x, pattern=pattern) for x in (broken, v))
+        calm = ~pattern.dense(70)[0, 0, :, 40].to(device)
+        assert y[0, 0, ~calm].isnan().all() and counts
+        torch.testing.assert_close(y[0, 0, calm], want[0, 0, calm])
+        unseen = ~pattern.dense(70)[0, 0, ~calm.cpu()].any(0).to(device)
+        unseen[40] = False
+        for x, clean in zip((q, k, broken), (q, k, v), strict=True):
+            have, right = (
+                torch.autograd.grad(out[0, 0, calm].sum(), leaf, retain_graph=True)[0][0, 0]
+                for out, leaf in ((y, x), (want, clean))
+            )
+            rows = calm if x is q else unseen
+            torch.testing.assert_close(have[rows], right[rows])
 
     def test_unseen_nan_never_leaks(self, counts: list[int]) -> None:
         self.contract.test_unseen_nan_never_leaks()

@@ -99,7 +99,7 @@ class SplitTests:
         [
             # Two tiles of keys: the third chunk is empty.
             Case(Size(n=90, m=90), ("window", "global"), weights=("bell",), padding=True),
-            Case(Size(1, n=70, m=150, groups=2), ("window", "global"), dropout=0.3),
+            Case(Size(1, 1, n=150, m=150, groups=2), ("window", "global"), dropout=0.3),
             Case(Size(1, groups=2, n=70, m=70), ("heads",), weights=("ramp", "alibi")),
             Case(Size(1, 1, n=90, m=90), ("dilated", "global"), weights=("alibi",)),
             Case(Size(n=66, m=80), ("sample_global", "sides"), weights=("head_bell",)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from longspan.functional.attention import prepared
 from longspan.functional.dispatch import refusals
 from longspan.functional.problems import problem_of
 from longspan.kernels import triton as triton_backend
+from longspan.layout import compile_layout
+from longspan.patterns import Causal, Global, Window
 
 from ..problems import Case, Size, cases
 from .contract import BackendContract
@@ -114,3 +117,122 @@ class TestInterpretedTriton(TritonContract):
         if dtype != torch.float32 or size.m > 10_000 or pairs > 500_000:
             return True
         return super().refused(case, dtype)
+
+
+class SplitTests:
+    """What must hold where keys and rows are split into chunks, however short they are."""
+
+    contract: ClassVar[TritonContract]
+
+    @pytest.fixture(autouse=True)
+    def counts(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """Forces three chunks, and lists what is split."""
+        from longspan.kernels.triton import chunks
+
+        asked: list[int] = []
+
+        def three(programs: int, tiles: int) -> int:
+            asked.append(tiles)
+            return 3
+
+        monkeypatch.setattr(chunks, "chunk_count", three)
+        return asked
+
+    @pytest.mark.parametrize(
+        "case",
+        [
+            # Two tiles of keys: the third chunk is empty.
+            Case(Size(n=90, m=90), ("window", "global"), weights=("bell",), padding=True),
+            Case(Size(1, 1, n=150, m=150, groups=2), ("window", "global"), dropout=0.3),
+            Case(Size(1, groups=2, n=70, m=70), ("heads",), weights=("ramp", "alibi")),
+            Case(Size(1, 1, n=90, m=90), ("dilated", "global"), weights=("alibi",)),
+            Case(Size(n=66, m=80), ("sample_global", "sides"), weights=("head_bell",)),
+            Case(Size(1, n=90, m=70), ("summaries", "global"), padding=True),
+            Case(Size(1, n=80, m=80), ("window", "global"), weights=("exempt_bell",)),
+        ],
+        ids=str,
+    )
+    def test_agrees(self, counts: list[int], case: Case) -> None:
+        self.contract.check(case, torch.float32)
+        assert counts
+
+    def test_nan_stays_where_it_is_seen(self, counts: list[int]) -> None:
+        pattern, device = Causal() & (Window(3, 3) | Global(2)), self.contract.device
+        q, k, v = (torch.randn(1, 1, 70, 4, device=device).requires_grad_() for _ in range(3))
+        broken = v.detach().clone()
+        broken[0, 0, 40] = torch.nan
+        broken.requires_grad_()
+        y, want = (self.contract.attention(q, k, x, pattern=pattern) for x in (broken, v))
+        calm = ~pattern.dense(70)[0, 0, :, 40].to(device)
+        assert y[0, 0, ~calm].isnan().all() and counts
+        torch.testing.assert_close(y[0, 0, calm], want[0, 0, calm])
+        unseen = ~pattern.dense(70)[0, 0, ~calm.cpu()].any(0).to(device)
+        unseen[40] = False
+        for x, clean in zip((q, k, broken), (q, k, v), strict=True):
+            have, right = (
+                torch.autograd.grad(out[0, 0, calm].sum(), leaf, retain_graph=True)[0][0, 0]
+                for out, leaf in ((y, x), (want, clean))
+            )
+            rows = calm if x is q else unseen
+            torch.testing.assert_close(have[rows], right[rows])
+
+    def test_unseen_nan_never_leaks(self, counts: list[int]) -> None:
+        self.contract.test_unseen_nan_never_leaks()
+        assert counts
+
+    def test_same_bits_again(self, counts: list[int]) -> None:
+        case = Case(Size(1, n=90, m=90, groups=2), ("window", "global"), weights=("bell",))
+        built = case.build(torch.float32, self.contract.device)
+        first, again = built.run("triton"), built.run("triton")
+        assert all(torch.equal(value, again[name]) for name, value in first.items()) and counts
+
+
+@pytest.mark.gpu
+class TestSplitTriton(SplitTests):
+    contract = TestTritonBackend()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels themselves run on the GPU here")
+@pytest.mark.skipif(not triton_backend.available(), reason="needs triton")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+class TestInterpretedSplit(SplitTests):
+    contract = TestInterpretedTriton()
+
+    @pytest.fixture(autouse=True)
+    def _interpreted(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+        yield
+
+
+@pytest.mark.skipif(not triton_backend.available(), reason="needs triton")
+class TestPlans:
+    """What the host decides, from shapes alone."""
+
+    def test_chunks_fill_a_gpu(self) -> None:
+        from longspan.kernels.triton.chunks import chunk_count
+
+        assert chunk_count(64, 64) == 8
+        assert chunk_count(1, 64) == 16
+        # Enough programs, or too little for each.
+        assert chunk_count(4096, 64) == chunk_count(300, 64) == chunk_count(1, 7) == 1
+
+    def test_every_order_of_keys_is_launched_once(self) -> None:
+        from longspan.kernels.triton.sources import shares
+
+        device = torch.device("cpu")
+        layout = compile_layout(Window(9, 9) | Global(3), (), 100, 100, device, merge=True)
+        base, columns = shares(layout)
+        assert shares(layout)[0] is base
+        assert base.sources == [(0, 0), (1, 0)] and not base.indexed
+        # The columns of the window's rows and those of the global rows are one order.
+        assert columns.sources == [(0, 1), (1, 1)] and columns.slots is not None
+        assert columns.slots[0, :5].tolist() == [0, 1, 2, -1, -1]
+
+    def test_an_order_of_all_keys_is_the_base(self) -> None:
+        from longspan.kernels.triton.sources import shares
+
+        device = torch.device("cpu")
+        dilated = compile_layout(Window(4, 4, dilation=3), (), 50, 50, device, merge=True)
+        assert [(s.indexed, s.order.length) for s in shares(dilated)] == [(True, 50)]
+        columns = compile_layout(Global(3, rows=False), (), 50, 50, device, merge=True)
+        assert [(s.indexed, s.sources) for s in shares(columns)] == [(False, []), (True, [(0, 0)])]

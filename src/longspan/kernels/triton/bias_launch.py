@@ -5,17 +5,16 @@ Sums that one entry takes from many pairs are made in chunks, which are added in
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from ...fixed_order import row_sum
-from ..problem import BiasTerm, DistanceTerm, Problem, Term
+from ..problem import BiasTerm, DistanceTerm, Term
 from .arguments import Numbers, PartValues, Vectors, WalkArguments
 from .biases import key_gradients_of_bias, pair_gradients
+from .call import Call, power_of_2
 from .configs import options
 from .distances import distance_gradients
 
@@ -29,37 +28,19 @@ TABLE_BYTES = 64 << 20
 # Tile bounds that a program reads at once.
 MOST_SCANNED = 1024
 
-Ranges = tuple[Tensor, Tensor]
-
 
 class BiasGradients:
     """The gradients of `Bias` and `DistanceBias` of one call.
 
     Args:
-        problem: what was computed.
-        walks: its walks.
-        constants: what its kernels are made for.
-        inputs: q, k, v, the gradient of the output, log-sum-exp and mean gradient of the rows.
-        rest: weights, reaches, dropout, and the first query's position.
-        ranges: gives for every tile of a part's rows the keys that it meets, two
-            `(B · places, tiles)`.
+        call: what was computed.
+        read: the gradient of the output, log-sum-exp and mean gradient of the rows.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        walks: list[WalkArguments],
-        constants: dict[str, Any],
-        inputs: tuple[Vectors | Numbers, ...],
-        rest: tuple[Any, ...],
-        ranges: Callable[[WalkArguments, int], Ranges],
-    ) -> None:
-        self.problem, self.walks = problem, walks
-        self.inputs, self.rest, self.ranges = inputs, rest, ranges
-        self.batch, self.heads = problem.q.shape[:2]
-        self.constants = constants
-        self.block: int = constants["BM"]
-        self.scaling = (problem.scale, self.heads // problem.k.shape[1])
+    def __init__(self, call: Call, read: tuple[Vectors, Numbers, Numbers]) -> None:
+        self.call, self.problem = call, call.problem
+        self.batch, self.heads = call.batch, call.heads
+        self.inputs = (call.given, *read)
 
     def of(self, wanted: frozenset[tuple[int, str]]) -> dict[tuple[int, str], Tensor]:
         """Those that are wanted, less those that the queries' kernel sums by rows."""
@@ -77,7 +58,7 @@ class BiasGradients:
         """The parts on which a weight acts, less those without rows or keys."""
         return [
             (walk, number, part, kind)
-            for walk in self.walks
+            for walk in self.call.walks
             for number, (part, kind) in enumerate(zip(walk.parts, walk.kinds, strict=True))
             if (kind[4] >> term.number) & 1 and self.batch * walk.rows.length * part.length
         ]
@@ -85,12 +66,12 @@ class BiasGradients:
     def _settings(
         self, name: str, which: int, walk: WalkArguments, kind: tuple[int, ...]
     ) -> dict[str, Any]:
-        own = {"INDEXED": walk.indexed, "LISTED": walk.listed, "KINDS": (kind,), "WHICH": which}
-        found = options(name, self.constants, self.problem.q.element_size())
-        return {**self.constants, **own, **found}
+        made = self.call.made(walk, KINDS=(kind,), PLAIN=())
+        found = options(name, made, self.problem.q.element_size())
+        return {"WHICH": which, "MADE": made, **found}
 
-    def _tiles(self, length: int) -> int:
-        return triton.cdiv(length, self.block)
+    def _key_tiles(self, part: PartValues) -> int:
+        return -(-part.length // self.call.block)
 
     def _pairs(self, which: int, term: BiasTerm) -> Tensor:
         """The gradient `(B|1, H|1, N, M)` of a bias of that shape."""
@@ -99,11 +80,13 @@ class BiasGradients:
         batch, head, row, _ = total.stride()
         to = Numbers(total, batch if per_sample else 0, head if per_head else 0, row)
         for walk, number, part, kind in self._parts(term):
-            tiles = self._tiles(walk.rows.length)
-            count = tiles * self._tiles(part.length)
+            tiles, _ = self.call.grid(walk)
+            count = tiles * self._key_tiles(part)
             if kind[3]:
-                count = len(part.columns) * (64 // self.block) ** 2
-            low, high = (x.view(self.batch, walk.places, tiles) for x in self.ranges(walk, number))
+                count = len(part.columns) * (64 // self.call.block) ** 2
+            low, high = (
+                x.view(self.batch, walk.places, tiles) for x in self.call.extents(walk, number)
+            )
             if not per_head:
                 low, high = low.amin(1, keepdim=True), high.amax(1, keepdim=True)
             # Where a sample has its own order, its tiles are not those of another.
@@ -121,8 +104,6 @@ class BiasGradients:
                     *bounds,
                     walk.rows,
                     part,
-                    *self.rest,
-                    *self.scaling,
                     tiles,
                     first,
                     samples,
@@ -139,22 +120,20 @@ class BiasGradients:
         total = torch.zeros(shape, dtype=torch.float32, device=term.tensor.device)
         to = Numbers(total, total.stride(1), total.stride(2), 1)
         for walk, number, part, kind in self._parts(term):
-            tiles, units = self._tiles(walk.rows.length), self.batch * walk.places
-            programs = self._tiles(part.length), units
-            chunks = triton.cdiv(ENOUGH_PROGRAMS, programs[0] * units)
+            tiles, units = self.call.grid(walk)
+            programs = self._key_tiles(part), units
+            chunks = -(-ENOUGH_PROGRAMS // (programs[0] * units))
             key_gradients_of_bias[(*programs, min(chunks, MOST_CHUNKS, tiles))](
                 *self.inputs,
                 to,
-                *self.ranges(walk, number),
+                *self.call.extents(walk, number),
                 walk.rows,
                 part,
-                *self.rest,
-                *self.scaling,
                 tiles,
                 walk.places,
                 total.stride(0),
                 **self._settings("sums", which, walk, kind),
-                SCAN=min(triton.next_power_of_2(tiles), MOST_SCANNED),
+                SCAN=min(power_of_2(tiles), MOST_SCANNED),
             )
         return total.sum(0, dtype=torch.float64)[:, :, None]
 
@@ -163,14 +142,14 @@ class BiasGradients:
         length, device = term.table.shape[1], term.table.device
         total = torch.zeros(self.heads, length, dtype=torch.float64, device=device)
         for walk, _, part, kind in self._parts(term):
-            tiles, units = self._tiles(walk.rows.length), self.batch * walk.places
-            wide = triton.cdiv(ENOUGH_PROGRAMS, units)
-            each = triton.cdiv(tiles, wide)
-            row_chunks = triton.cdiv(tiles, each)
-            key_chunks = min(triton.cdiv(wide, row_chunks), MOST_CHUNKS, self._tiles(part.length))
+            tiles, units = self.call.grid(walk)
+            wide = -(-ENOUGH_PROGRAMS // units)
+            each = -(-tiles // wide)
+            row_chunks = -(-tiles // each)
+            key_chunks = min(-(-wide // row_chunks), MOST_CHUNKS, self._key_tiles(part))
             chunks, apart = row_chunks * key_chunks, 1
             if walk.indexed or kind[0]:
-                apart = self.block
+                apart = self.call.rows_of_tile(walk)
                 while apart > 1 and 4 * units * chunks * apart * length > TABLE_BYTES:
                     apart //= 2
             shape = (self.batch, walk.places, chunks, apart, length)
@@ -180,8 +159,6 @@ class BiasGradients:
                 tables,
                 walk.rows,
                 part,
-                *self.rest,
-                *self.scaling,
                 tiles,
                 walk.places,
                 each,

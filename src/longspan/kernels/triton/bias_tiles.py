@@ -27,20 +27,22 @@ from .queries import score_gradient
 
 @triton.jit
 def rows_of_tile(
-    tile, q, grad, limits, means, rows, part, reaches, b, h, place, shift, D: tl.constexpr,
-    DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, INDEXED: tl.constexpr,
-    KINDS: tl.constexpr, REACHES: tl.constexpr,
+    tile, given, grad, limits, means, rows, part, b, h, place, MADE: tl.constexpr,
 ):  # fmt: skip
     """A tile of query rows: slots, which are live, rows, positions, intervals, the queries and
     their outputs' gradients, log-sum-exp (times log2(e)) and mean gradient.
     """
+    BM: tl.constexpr = MADE.BM
+    INDEXED: tl.constexpr = MADE.INDEXED
     slot = tile * BM + tl.arange(0, BM)
     live = slot < rows.length
     row = row_of(rows, b, slot, live, INDEXED)
-    i = row + shift
-    low, high = interval(part, reaches, b, h, place, slot, live, row, i, KINDS, 0, REACHES)
-    query = load_tile(q, b, h, tile * BM, row, live, D, PD, BM, INDEXED, True)
-    gradient = load_tile(grad, b, h, tile * BM, row, live, DV, PDV, BM, INDEXED, True)
+    i = row + given.shift
+    low, high = interval(
+        part, given.reaches, b, h, place, slot, live, row, i, MADE.KINDS, 0, MADE.REACHES
+    )
+    query = load_tile(given.q, b, h, tile * BM, row, live, MADE.D, MADE.PD, BM, INDEXED, True)
+    gradient = load_tile(grad, b, h, tile * BM, row, live, MADE.DV, MADE.PDV, BM, INDEXED, True)
     limit = tl.load(at_limits(limits, b, h, row), mask=live, other=float("-inf")).to(tl.float32)
     limit = tl.where(limit == float("-inf"), float("inf"), limit * LOG2E)
     mean = tl.load(at_limits(means, b, h, row), mask=live, other=0.0)
@@ -48,50 +50,56 @@ def rows_of_tile(
 
 
 @triton.jit
-def keys_of_tile(
-    start, k, v, part, b, key_head, D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr,
-    PDV: tl.constexpr, BN: tl.constexpr, KINDS: tl.constexpr,
-):  # fmt: skip
+def keys_of_tile(start, given, part, b, h, MADE: tl.constexpr):
     """A tile of keys: slots, positions, which may be looked at, the keys and their values."""
+    BN: tl.constexpr = MADE.BN
+    INDEXED: tl.constexpr = MADE.KINDS[0][0]
+    head = h // given.each
     key_slot = start + tl.arange(0, BN)
-    key, present = keys_at(part, b, key_slot, KINDS, 0)
-    keys = load_tile(k, b, key_head, start, key, present, D, PD, BN, KINDS[0][0], True)
-    values = load_tile(v, b, key_head, start, key, present, DV, PDV, BN, KINDS[0][0], True)
+    key, present = keys_at(part, b, key_slot, MADE.KINDS, 0)
+    keys = load_tile(given.k, b, head, start, key, present, MADE.D, MADE.PD, BN, INDEXED, True)
+    values = load_tile(given.v, b, head, start, key, present, MADE.DV, MADE.PDV, BN, INDEXED, True)
     return key_slot, key, present, keys, values
 
 
 @triton.jit
 def gradient_after(
-    tile_rows, tile_keys, entry, part, terms, reaches, drop, b, h, place, scale, BM: tl.constexpr,
-    BN: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr, WHICH: tl.constexpr,
-    REACHES: tl.constexpr, DROPOUT: tl.constexpr, FACTORS: tl.constexpr, PRECISION: tl.constexpr,
+    tile_rows, tile_keys, entry, given, part, b, h, place, WHICH: tl.constexpr,
+    MADE: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a tile's scores as they are after the weight number WHICH, 0 where no pair
     exists; `entry` is the tile's place in a tile list.
     """
+    BM: tl.constexpr = MADE.BM
+    BN: tl.constexpr = MADE.BN
+    KINDS: tl.constexpr = MADE.KINDS
+    TERMS: tl.constexpr = MADE.TERMS
     slot, live, row, i, low, high, query, gradient, limit, mean = tile_rows
     key_slot, key, present, keys, values = tile_keys
     words = tl.zeros([BM], tl.int64)
     if KINDS[0][3]:
         words = tile_words(part, b, place, slot, entry, KINDS, 0)
-    product = tl.dot(query, tl.trans(keys), input_precision=PRECISION)
-    da = tl.dot(gradient, tl.trans(values), input_precision=PRECISION)
+    product = tl.dot(query, tl.trans(keys), input_precision=MADE.PRECISION)
+    da = tl.dot(gradient, tl.trans(values), input_precision=MADE.PRECISION)
     exists = pairs_of(
-        part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words, KINDS,
-        0, REACHES,
+        part, given.reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words,
+        KINDS, 0, MADE.REACHES,
     )  # fmt: skip
-    s, exists = scores(product, exists, terms, scale, b, h, row, live, i, key, KINDS[0][4], TERMS)
+    s, exists = scores(
+        product, exists, given.terms, given.scale, b, h, row, live, i, key, KINDS[0][4], TERMS
+    )
     factor = tl.full([BM, BN], 1.0, tl.float32)
-    if DROPOUT or FACTORS:
+    if MADE.DROPOUT or MADE.FACTORS:
         factor = multiplier(
-            terms, drop, b, h, row, live, i, key, KINDS[0][4], TERMS, DROPOUT, BM, BN
-        )
-    _, ds = score_gradient(s, limit, exists, da, factor, mean, DROPOUT or FACTORS)
+            given.terms, given.drop, b, h, row, live, i, key, KINDS[0][4], TERMS, MADE.DROPOUT, BM,
+            BN,
+        )  # fmt: skip
+    _, ds = score_gradient(s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS)
     distance = (key[None, :] - i[:, None]).to(tl.float32)
     for t in tl.static_range(len(TERMS) - 1, WHICH, -1):
         if (KINDS[0][4] >> TERMS[t][1]) & 1:
             if TERMS[t][0] == BELL_SCORE:
-                variance = variance_of(terms[t], b, h, row, live)
+                variance = variance_of(given.terms[t], b, h, row, live)
                 bell = tl.exp(bell_log(distance, variance, TERMS[t][2]))
                 ds = tl.where(ds == 0.0, 0.0, ds * bell)
     return ds

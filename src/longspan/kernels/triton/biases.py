@@ -11,12 +11,8 @@ from .pairs import at, head_of, keys_at, row_of
 
 @triton.jit(do_not_specialize=["first"])
 def pair_gradients(
-    q, k, v, grad, limits, means, total, tile_low, tile_high, rows, part, terms, reaches, drop,
-    shift, scale, each, tiles, first, samples, own_places, places, D: tl.constexpr,
-    DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr,
-    WHICH: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr, FACTORS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    given, grad, limits, means, total, tile_low, tile_high, rows, part, tiles, first, samples,
+    own_places, places, WHICH: tl.constexpr, MADE: tl.constexpr,
 ):  # fmt: skip
     """What one part adds to the gradient of a bias that has numbers for pairs.
 
@@ -24,6 +20,9 @@ def pair_gradients(
     `samples` from the `first` of its own on, and over the `places` of heads, that share the bias's
     numbers. All of them have the same orders.
     """
+    BM: tl.constexpr = MADE.BM
+    BN: tl.constexpr = MADE.BN
+    KINDS: tl.constexpr = MADE.KINDS
     unit = tl.program_id(1)
     b0 = first + unit // own_places
     place0 = unit % own_places
@@ -46,20 +45,18 @@ def pair_gradients(
         for turn in range(samples * places):
             b = b0 + turn // places
             place = place0 + turn % places
-            h = head_of(rows, place, LISTED)
+            h = head_of(rows, place, MADE.LISTED)
             tile_rows = rows_of_tile(
-                tile, q, grad, limits, means, rows, part, reaches, b, h, place, shift, D, DV, PD,
-                PDV, BM, INDEXED, KINDS, REACHES,
-            )  # fmt: skip
-            tile_keys = keys_of_tile(start, k, v, part, b, h // each, D, DV, PD, PDV, BN, KINDS)
+                tile, given, grad, limits, means, rows, part, b, h, place, MADE
+            )
+            tile_keys = keys_of_tile(start, given, part, b, h, MADE)
             acc += gradient_after(
-                tile_rows, tile_keys, entry, part, terms, reaches, drop, b, h, place, scale, BM,
-                BN, KINDS, TERMS, WHICH, REACHES, DROPOUT, FACTORS, PRECISION,
-            )  # fmt: skip
+                tile_rows, tile_keys, entry, given, part, b, h, place, WHICH, MADE
+            )
         slot = tile * BM + tl.arange(0, BM)
-        row = row_of(rows, b0, slot, slot < rows.length, INDEXED)
+        row = row_of(rows, b0, slot, slot < rows.length, MADE.INDEXED)
         key, _ = keys_at(part, b0, start + tl.arange(0, BN), KINDS, 0)
-        to = at(total, b0, head_of(rows, place0, LISTED), row)[:, None] + key[None, :]
+        to = at(total, b0, head_of(rows, place0, MADE.LISTED), row)[:, None] + key[None, :]
         # Slots past the end of an order look like its first; their gradient is 0.
         some = acc != 0.0
         tl.store(to, tl.load(to, mask=some, other=0.0) + acc, mask=some)
@@ -67,21 +64,19 @@ def pair_gradients(
 
 @triton.jit
 def key_gradients_of_bias(
-    q, k, v, grad, limits, means, total, tile_low, tile_high, rows, part, terms, reaches, drop,
-    shift, scale, each, tiles, places, chunk_stride, D: tl.constexpr, DV: tl.constexpr,
-    PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, INDEXED: tl.constexpr,
-    LISTED: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr, WHICH: tl.constexpr,
-    REACHES: tl.constexpr, DROPOUT: tl.constexpr, FACTORS: tl.constexpr, SCAN: tl.constexpr,
-    PRECISION: tl.constexpr,
+    given, grad, limits, means, total, tile_low, tile_high, rows, part, tiles, places,
+    chunk_stride, SCAN: tl.constexpr, WHICH: tl.constexpr, MADE: tl.constexpr,
 ):  # fmt: skip
     """What one part adds to the gradient of a bias that has one number for all rows of a key: sums
     `(chunks, B, H, M)` over those rows, a program for a tile of keys and a chunk of the rows that
     meet it.
     """
+    BN: tl.constexpr = MADE.BN
+    KINDS: tl.constexpr = MADE.KINDS
     start = tl.program_id(0) * BN
     b = tl.program_id(1) // places
     place = tl.program_id(1) % places
-    h = head_of(rows, place, LISTED)
+    h = head_of(rows, place, MADE.LISTED)
     if KINDS[0][3]:
         begin = tl.load(part.column_start + start // 64)
         end = tl.load(part.column_start + start // 64 + 1)
@@ -99,23 +94,17 @@ def key_gradients_of_bias(
     step = tl.cdiv(tl.maximum(end - begin, 0), tl.num_programs(2))
     begin += tl.program_id(2) * step
     end = tl.minimum(end, begin + step)
-    tile_keys = keys_of_tile(start, k, v, part, b, h // each, D, DV, PD, PDV, BN, KINDS)
+    tile_keys = keys_of_tile(start, given, part, b, h, MADE)
     acc = tl.zeros([BN], tl.float32)
-    in_row: tl.constexpr = 64 // BM if KINDS[0][3] else 1
+    in_row: tl.constexpr = 64 // MADE.BM if KINDS[0][3] else 1
     for work in range(begin * in_row, end * in_row):
         tile = work
         entry = 0
         if KINDS[0][3]:
             entry = tl.load(part.column_entry + work // in_row)
             tile = tl.load(part.column_rows + work // in_row) * in_row + work % in_row
-        tile_rows = rows_of_tile(
-            tile, q, grad, limits, means, rows, part, reaches, b, h, place, shift, D, DV, PD, PDV,
-            BM, INDEXED, KINDS, REACHES,
-        )  # fmt: skip
-        ds = gradient_after(
-            tile_rows, tile_keys, entry, part, terms, reaches, drop, b, h, place, scale, BM, BN,
-            KINDS, TERMS, WHICH, REACHES, DROPOUT, FACTORS, PRECISION,
-        )  # fmt: skip
+        tile_rows = rows_of_tile(tile, given, grad, limits, means, rows, part, b, h, place, MADE)
+        ds = gradient_after(tile_rows, tile_keys, entry, given, part, b, h, place, WHICH, MADE)
         acc += tl.sum(ds, 0)
     to = at(total, b, h, tile_keys[1]) + tl.program_id(2).to(tl.int64) * chunk_stride
     some = acc != 0.0

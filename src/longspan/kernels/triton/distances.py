@@ -59,12 +59,8 @@ def _add_rows(
 
 @triton.jit
 def distance_gradients(
-    q, k, v, grad, limits, means, tables, rows, part, terms, reaches, drop, shift, scale, each,
-    tiles, places, tiles_each, key_chunks, D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr,
-    PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, INDEXED: tl.constexpr,
-    LISTED: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr, WHICH: tl.constexpr,
-    REACHES: tl.constexpr, DROPOUT: tl.constexpr, FACTORS: tl.constexpr, APART: tl.constexpr,
-    PRECISION: tl.constexpr,
+    given, grad, limits, means, tables, rows, part, tiles, places, tiles_each, key_chunks,
+    APART: tl.constexpr, WHICH: tl.constexpr, MADE: tl.constexpr,
 ):  # fmt: skip
     """What one part adds to the gradient of a table, `(B, places, chunks, APART, length)`, all 0
     before: a program for some tiles of rows of one sample and head, and a chunk of the keys of
@@ -74,12 +70,16 @@ def distance_gradients(
     the next tile, and wait for it. So a tile of rows meets no place of its table twice, and threads
     wait for one another only after it.
     """
+    BM: tl.constexpr = MADE.BM
+    BN: tl.constexpr = MADE.BN
+    KINDS: tl.constexpr = MADE.KINDS
+    ORDERED: tl.constexpr = not (MADE.INDEXED or KINDS[0][0])
     unit = tl.program_id(1)
     b = unit // places
     place = unit % places
-    h = head_of(rows, place, LISTED)
-    length = terms[WHICH].length
-    offset = length - 1 - terms[WHICH].right
+    h = head_of(rows, place, MADE.LISTED)
+    length = given.terms[WHICH].length
+    offset = length - 1 - given.terms[WHICH].right
     table = tables + (unit.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * APART * length
     key_chunk = tl.program_id(0) % key_chunks
     begin = tl.program_id(0) // key_chunks * tiles_each
@@ -88,10 +88,7 @@ def distance_gradients(
     above = tl.zeros([BN], tl.float32)
     in_row: tl.constexpr = 64 // BN
     for tile in range(begin, tl.minimum(begin + tiles_each, tiles)):
-        tile_rows = rows_of_tile(
-            tile, q, grad, limits, means, rows, part, reaches, b, h, place, shift, D, DV, PD, PDV,
-            BM, INDEXED, KINDS, REACHES,
-        )  # fmt: skip
+        tile_rows = rows_of_tile(tile, given, grad, limits, means, rows, part, b, h, place, MADE)
         if KINDS[0][3]:
             own = tile * BM // 64
             first = tl.load(part.start + own) * in_row
@@ -101,7 +98,7 @@ def distance_gradients(
             count = tl.cdiv(last - first, BN)
         step = tl.cdiv(count, key_chunks)
         # The place of the diagonals that wait, and their sums.
-        to_zero = offset - (tile * BM + shift)
+        to_zero = offset - (tile * BM + given.shift)
         waiting = to_zero
         ahead = tl.zeros([BN], tl.float32)
         for turn in range(key_chunk * step, tl.minimum(key_chunk * step + step, count)):
@@ -110,12 +107,9 @@ def distance_gradients(
             if KINDS[0][3]:
                 entry = (first + turn) // in_row
                 start = tl.load(part.columns + entry) * 64 + turn % in_row * BN
-            tile_keys = keys_of_tile(start, k, v, part, b, h // each, D, DV, PD, PDV, BN, KINDS)
-            ds = gradient_after(
-                tile_rows, tile_keys, entry, part, terms, reaches, drop, b, h, place, scale, BM,
-                BN, KINDS, TERMS, WHICH, REACHES, DROPOUT, FACTORS, PRECISION,
-            )  # fmt: skip
-            if INDEXED or KINDS[0][0]:
+            tile_keys = keys_of_tile(start, given, part, b, h, MADE)
+            ds = gradient_after(tile_rows, tile_keys, entry, given, part, b, h, place, WHICH, MADE)
+            if not ORDERED:
                 at_pair = tile_keys[1][None, :] - tile_rows[3][:, None] + offset
                 below, above = _add_rows(below, above, table, ds, at_pair, length, BM, APART)
             else:
@@ -131,7 +125,7 @@ def distance_gradients(
                 to = waiting - BN + c
                 below, above = _add(below, above, table + to, to, ahead + behind, length)
                 ahead = next_ahead
-        if not (INDEXED or KINDS[0][0]):
+        if ORDERED:
             to = waiting + c
             below, above = _add(below, above, table + to, to, ahead, length)
         # The next tile of rows adds to the same places, by other threads.

@@ -28,6 +28,7 @@ __all__ = [
     "Made",
     "Numbers",
     "PartValues",
+    "ReachValues",
     "Rows",
     "Vectors",
     "WalkArguments",
@@ -59,6 +60,18 @@ class Numbers(NamedTuple):
     batch: int
     head: int
     row: int
+
+
+class ReachValues(NamedTuple):
+    """How far rows look, `(B|1, H|1, N|1)` as `Numbers`: integers; or the variances of bells, of
+    which `bell` then has (the bits of −2·ln(threshold) in float64, the farthest reach).
+    """
+
+    data: Tensor
+    batch: int
+    head: int
+    row: int
+    bell: tuple[int, ...] = ()
 
 
 class TermValues(NamedTuple):
@@ -134,7 +147,7 @@ class Given(NamedTuple):
     k: Vectors
     v: Vectors
     terms: tuple[TermValues, ...]
-    reaches: tuple[Numbers, ...]
+    reaches: tuple[ReachValues, ...]
     drop: Drop
     shift: int
     scale: float

@@ -54,7 +54,7 @@ def repair_forward(problem: Problem, out: Tensor, limits: Tensor) -> None:
         out: `(B, H, N, D)`.
         limits: log-sum-exps, contiguous `(B, H, N)`, without the normalisation of bells.
     """
-    call = Call(problem)
+    call = Call(problem, reaches_where_read=True)
     (walk,) = call.walks
     grid = call.grid(walk)
     own = walk.rows, walk.parts, walk.places, grid[0]
@@ -86,7 +86,8 @@ def repair_backward(
         row_checks: contiguous `(B, H, N)`, or as long.
         key_checks: contiguous `(B, Hk, M)`, or as long.
     """
-    call = Call(problem, frozenset((term.number, "variance") for term in problem.terms))
+    wanted = frozenset((term.number, "variance") for term in problem.terms)
+    call = Call(problem, wanted, reaches_where_read=True)
     (walk,) = call.walks
     grid, key_heads = call.grid(walk), problem.k.shape[1]
     of_means = Numbers(means, call.heads * means.stride(0), means.stride(0), 1)

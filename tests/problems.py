@@ -242,11 +242,21 @@ class Built:
         ).min
         return Bias(self.learned("bias", values))
 
+    def _shared_bias(self) -> Weight:
+        return Bias(self.learned("bias", self.normal(1, 1, self.case.size.n, self.case.size.m)))
+
+    def _row_bias(self) -> Weight:
+        size = self.case.size
+        return Bias(self.learned("bias", self.normal(size.batch, 1, size.n, 1)))
+
     def _distance(self) -> Weight:
         return DistanceBias(self.learned("table", self.normal(self.case.size.heads, 11)))
 
     def _shared_distance(self) -> Weight:
         return DistanceBias(self.learned("table", self.normal(8)), right=0)
+
+    def _long_distance(self) -> Weight:
+        return DistanceBias(self.learned("table", self.normal(1, 2 * self.case.size.m + 1)))
 
     def _alibi(self) -> Weight:
         return Alibi(self.learned("slopes", self.uniform(0, 1, self.case.size.heads)))

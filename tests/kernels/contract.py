@@ -19,7 +19,7 @@ from longspan.kernels import reference
 from longspan.kernels.philox import keep
 from longspan.normalizers import Entmax, Softmax, Sparsemax
 from longspan.patterns import Causal, Global, Mask, Window
-from longspan.weights import Bell, Bias
+from longspan.weights import Bell, Bias, DistanceBias
 
 from ..problems import NORMALIZERS, PATTERNS, WEIGHTS, Built, Case, Size, cases
 
@@ -204,6 +204,11 @@ class BackendContract:
         assert y.shape == (2, 2, length, 3) and (y == 0).all()
         empty = torch.empty(0, 2, 5, 4, device=self.device)
         assert self.attention(empty, empty, empty, pattern=Window(1, 1)).shape == (0, 2, 5, 4)
+        learned = self.normal(1, 1, 5, 5), self.normal(1, 1, 1, 5), self.normal(2, 9)
+        weights = [Bias(learned[0]), Bias(learned[1]), DistanceBias(learned[2])]
+        empty.requires_grad_()
+        y = self.attention(empty, empty, empty, pattern=Window(1, 1), weight=weights)
+        assert all((g == 0).all() for g in torch.autograd.grad(y.sum(), learned))
 
     @pytest.mark.parametrize("lowest", [-torch.inf, torch.finfo(torch.float32).min])
     def test_lowest_bias_is_no_pair(self, lowest: float) -> None:
@@ -254,6 +259,23 @@ class BackendContract:
         assert to_q.isfinite().all() and to_v.isfinite().all()
         assert to_k.isfinite().all() and (to_k[:, :, 60:] == 0).all()
 
+    def test_unseen_nan_never_reaches_a_bias(self) -> None:
+        q, k, v = (torch.randn(2, 1, 80, 4, device=self.device) for _ in range(3))
+        padding = torch.ones(2, 80, dtype=torch.bool, device=self.device)
+        padding[:, 60:] = False
+        k[:, :, 60:], v[:, :, 60:] = torch.nan, torch.inf
+        shapes = [(80, 80), (1, 80), (80, 1), (1, 1)]
+        biases = [self.normal(1, 1, *shape) for shape in shapes]
+        tables = [self.normal(1, 9), self.normal(1, 201)]
+        weights = [Bias(x) for x in biases] + [DistanceBias(x) for x in tables]
+        y = self.attention(
+            q, k, v, pattern=Window(9, 9) | Global(2), weight=weights, key_padding=padding
+        )
+        to_biases = torch.autograd.grad(y.sum(), biases + tables)
+        assert all(x.isfinite().all() for x in to_biases)
+        assert all((x[..., 60:] == 0).all() for x in to_biases[:2])
+        assert all((x != 0).any() for x in to_biases)
+
     # --- gradients, dropout, determinism ---
 
     def test_double_backward_raises(self) -> None:
@@ -297,6 +319,8 @@ class BackendContract:
             Case(Size(n=300, m=300), ("window", "global"), weights=("bell",), dropout=0.1),
             Case(Size(n=300, m=300, groups=2), ("full",), weights=("distance", "alibi")),
             Case(Size(n=200, m=300), ("random", "global"), weights=("ramp",), normalizer="learned"),
+            Case(Size(n=100, m=150), ("dilated", "left"), weights=("shared_bias", "distance")),
+            Case(Size(n=150, m=150), ("full",), weights=("row_bias", "key_bias", "long_distance")),
             Case(Size(n=100, m=100), ("causal",), weights=("relative", "bias")),
             Case(Size(1, 1, n=300, m=300), ("full",), weights=("head_bell", "alibi")),
             Case(Size(1, 1, n=1, m=70_000), ("full",), weights=("alibi",)),

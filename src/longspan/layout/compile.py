@@ -195,6 +195,7 @@ class _Frame:
         self.readable = device.type == "cpu"
         self.long_rows: Tensor | None = None
         self.most_rows = 0
+        self.key_orders: dict[tuple[int, int], Order] = {}
 
     def bounds(self, clause: Clause) -> tuple[Tensor, Tensor]:
         """First and last key of every row under the clause's limits, documents and rows; (0, −1) is
@@ -255,6 +256,20 @@ class _Frame:
         most = int(mask.sum(1).max()) if self.readable else min(most, mask.shape[1])
         first = (~mask).to(torch.uint8).argsort(dim=1, stable=True)
         return Order(most, first[:, :most])
+
+    def key_order(self, piece: _Piece) -> Order:
+        """The order of a piece's keys: one object for the same order, by which kernels know it."""
+        stride = piece.clause.stride
+        known = id(piece.columns), stride
+        if known not in self.key_orders:
+            if piece.columns is not None:
+                order = self.gathered(piece.columns, piece.most_columns)
+            elif stride > 1:
+                order = _residue_order(torch.arange(self.m, device=self.device), stride)
+            else:
+                order = Order(self.m)
+            self.key_orders[known] = order
+        return self.key_orders[known]
 
 
 def _pieces(pattern: Pattern, choice: _Choice, frame: _Frame) -> list[_Piece]:
@@ -465,13 +480,11 @@ def _part(piece: _Piece, frame: _Frame, queries: Order, without: Tensor | None) 
     low, high = piece.low, piece.high
     if without is not None and piece.tiles is None:
         low, high = _emptied(low, torch.where(without[:, None], -1, high))
-    stride, place = piece.clause.stride, torch.arange(frame.m, device=frame.device)
+    stride, order = piece.clause.stride, frame.key_order(piece)
     if piece.columns is not None:
-        order = frame.gathered(piece.columns, piece.most_columns)
         rank = F.pad(piece.columns.cumsum(1), (1, 0))
         low, high = _ranked(rank, low), _ranked(rank, high + 1)
     elif stride > 1:
-        order = _residue_order(place, stride)
         own = frame.i % stride
         first = low + (own - low) % stride
         last = high - (high - own) % stride
@@ -481,7 +494,7 @@ def _part(piece: _Piece, frame: _Frame, queries: Order, without: Tensor | None) 
         low = torch.where(empty, 0, base + first // stride)
         high = torch.where(empty, 0, base + last // stride + 1)
     else:
-        order, high = Order(frame.m), high + 1
+        high = high + 1
     documents = []
     for pattern in piece.clause.documents:
         row_ids, _, key_ids = pattern.sides(frame.n, frame.m)

@@ -169,17 +169,22 @@ class Layout:
 
     def to(self, device: torch.device) -> Layout:
         """The same layout on another device; copies do not wait for it."""
-        return _move(self, device)
+        return _move(self, device, {})
 
 
-def _move(value: Any, device: torch.device) -> Any:
+def _move(value: Any, device: torch.device, moved: dict[int, Any]) -> Any:
+    """A copy of a value there; an order that several parts share stays one object."""
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=True)
     if isinstance(value, tuple):
-        return tuple(_move(v, device) for v in value)
+        return tuple(_move(v, device, moved) for v in value)
     if isinstance(value, Walk):
-        return Walk(_move(value.queries, device), _move(value.parts, device), value.heads)
+        queries = _move(value.queries, device, moved)
+        return Walk(queries, _move(value.parts, device, moved), value.heads)
     if isinstance(value, (Layout, Part, Order, TileList)):
-        names = value.__slots__
-        return type(value)(**{name: _move(getattr(value, name), device) for name in names})
+        if id(value) not in moved:
+            names = value.__slots__
+            found = {name: _move(getattr(value, name), device, moved) for name in names}
+            moved[id(value)] = type(value)(**found)
+        return moved[id(value)]
     return value

@@ -6,35 +6,36 @@ from torch import Tensor
 
 from longspan.bench.gpu.contenders import Variant, Work
 from longspan.bench.gpu.tuning import CANDIDATES, Group, _told, groups, timed
+from longspan.kernels.triton.arguments import Made
 from longspan.kernels.triton.configs import options, override
 
 from .fakes import FakeStopwatch, bench
 
 pytestmark = pytest.mark.filterwarnings("ignore:longspan was installed without:RuntimeWarning")
 
-CONSTANTS = {"PD": 64, "PDV": 64, "TERMS": (), "DROPOUT": False}
+MADE = Made(64, 64, 64, 64, 64, 64, (), (), False, False, "ieee")
 
 
 def test_options_are_overridden_for_a_while_and_for_one_kernel() -> None:
-    before = {name: options(name, CONSTANTS, 2) for name in ("outputs", "keys")}
+    before = {name: options(name, MADE, 2) for name in ("outputs", "keys")}
     tried = {"num_warps": 8, "num_stages": 4}
     with override("outputs", tried):
-        assert options("outputs", CONSTANTS, 2) == tried
-        assert options("keys", CONSTANTS, 2) == before["keys"]
+        assert options("outputs", MADE, 2) == tried
+        assert options("keys", MADE, 2) == before["keys"]
         with override("outputs", {"num_warps": 1}):
-            assert options("outputs", CONSTANTS, 2) == {"num_warps": 1}
-        assert options("outputs", CONSTANTS, 2) == tried
+            assert options("outputs", MADE, 2) == {"num_warps": 1}
+        assert options("outputs", MADE, 2) == tried
         # What a launch does with its options is its own affair.
-        options("outputs", CONSTANTS, 2)["num_warps"] = 2
-        assert options("outputs", CONSTANTS, 2) == tried
-    assert options("outputs", CONSTANTS, 2) == before["outputs"]
+        options("outputs", MADE, 2)["num_warps"] = 2
+        assert options("outputs", MADE, 2) == tried
+    assert options("outputs", MADE, 2) == before["outputs"]
 
 
 def test_options_come_back_after_an_error() -> None:
-    before = options("keys", CONSTANTS, 2)
+    before = options("keys", MADE, 2)
     with pytest.raises(RuntimeError), override("keys", {"num_warps": 8}):
         raise RuntimeError
-    assert options("keys", CONSTANTS, 2) == before
+    assert options("keys", MADE, 2) == before
 
 
 def test_the_candidates_are_all_combinations() -> None:
@@ -74,7 +75,7 @@ def test_a_candidate_runs_with_its_own_options(monkeypatch: pytest.MonkeyPatch) 
         x = torch.ones(2, requires_grad=True)
 
         def attend(_: object) -> Tensor:
-            seen.append(options("outputs", CONSTANTS, 2))
+            seen.append(options("outputs", MADE, 2))
             return 2 * x
 
         return Work(attend=attend, leaves=(x,))
@@ -83,10 +84,10 @@ def test_a_candidate_runs_with_its_own_options(monkeypatch: pytest.MonkeyPatch) 
         "longspan.bench.gpu.tuning.ours", lambda *_, **__: [Variant(name="", make=make)]
     )
     tried = [{"num_warps": 8}, {"num_warps": 2}]
-    own = options("outputs", CONSTANTS, 2)
+    own = options("outputs", MADE, 2)
     timed(bench(), Group("outputs", "window", 32), tried)
     assert seen == [own, *tried]
-    assert options("outputs", CONSTANTS, 2) == own
+    assert options("outputs", MADE, 2) == own
 
 
 def test_a_group_in_which_nothing_runs_is_told() -> None:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from ..problem import BiasTerm, DistanceTerm, Problem, RelativeTerm
+from ..problem import Problem, RelativeTerm
 
 __all__ = ["available", "backward", "forward", "unsupported_reasons"]
 
@@ -51,14 +51,7 @@ def unsupported_reasons(problem: Problem) -> list[str]:
         reasons.append(
             f"it takes head sizes up to {LARGEST_HEAD}, got {max(q.shape[3], v.shape[3])}"
         )
-    learned = [t for t in problem.terms if isinstance(t, (BiasTerm, DistanceTerm))]
-    if any(tensor.requires_grad for t in learned for tensor in _tensors(t)):
-        reasons.append("it has no gradient of a bias")
     return reasons
-
-
-def _tensors(term: BiasTerm | DistanceTerm) -> tuple[Tensor, ...]:
-    return (term.tensor,) if isinstance(term, BiasTerm) else (term.table,)
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:

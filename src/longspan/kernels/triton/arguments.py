@@ -24,11 +24,18 @@ from ..problem import (
 
 __all__ = [
     "Drop",
+    "Given",
+    "Made",
     "Numbers",
+    "PartValues",
+    "ReachValues",
+    "Rows",
     "Vectors",
     "WalkArguments",
+    "captured",
     "per_row",
     "terms_of",
+    "tile_size",
     "vectors",
     "walk_arguments",
 ]
@@ -53,6 +60,18 @@ class Numbers(NamedTuple):
     batch: int
     head: int
     row: int
+
+
+class ReachValues(NamedTuple):
+    """How far rows look, `(B|1, H|1, N|1)` as `Numbers`: integers; or the variances of bells, of
+    which `bell` then has (the bits of −2·ln(threshold) in float64, the farthest reach).
+    """
+
+    data: Tensor
+    batch: int
+    head: int
+    row: int
+    bell: tuple[int, ...] = ()
 
 
 class TermValues(NamedTuple):
@@ -119,6 +138,68 @@ class Drop(NamedTuple):
     scale: float
 
 
+class Given(NamedTuple):
+    """What every kernel of a call reads. `shift` is the first query's position among the keys,
+    `each` how many query heads a key head has.
+    """
+
+    q: Vectors
+    k: Vectors
+    v: Vectors
+    terms: tuple[TermValues, ...]
+    reaches: tuple[ReachValues, ...]
+    drop: Drop
+    shift: int
+    scale: float
+    each: int
+
+
+class Made(NamedTuple):
+    """The constants that a kernel is made for.
+
+    Attributes:
+        D, DV: channels of queries and keys, and of values; PD and PDV with padding.
+        BM, BN: query rows and keys of a tile.
+        KINDS, TERMS, REACHES: see `pairs.py`. WALKS: see `keys.py`.
+        PLAIN: for each part, do its inner tiles need no mask but that of keys?
+        INDEXED, LISTED: a walk's rows have an index, it is for some heads. KEYS_INDEXED: an order
+            of keys has an index.
+        FIRST: the walk writes every row; else only those that have an interval in it, over what is
+            there, or MERGED with it.
+        SUMS: gradients of weights that are summed by rows.
+        EXACT: the mean gradient of a row is that of its pairs.
+        CHUNKS: how many programs share a tile. PARTIAL: what they sum goes to a side buffer.
+        CAREFUL: products are summed pair by pair.
+        BY_ROW: what is to be computed again is said by numbers of rows or keys, not of tiles.
+    """
+
+    D: int
+    DV: int
+    PD: int
+    PDV: int
+    BM: int
+    BN: int
+    TERMS: tuple[tuple[int, ...], ...]
+    REACHES: tuple[int, ...]
+    DROPOUT: bool
+    FACTORS: bool
+    PRECISION: str
+    KINDS: tuple[tuple[int, ...], ...] = ()
+    WALKS: tuple[tuple[int, ...], ...] = ()
+    PLAIN: tuple[bool, ...] = ()
+    INDEXED: bool = False
+    LISTED: bool = False
+    KEYS_INDEXED: bool = False
+    FIRST: bool = False
+    MERGED: bool = False
+    SUMS: int = 0
+    EXACT: bool = False
+    CHUNKS: int = 1
+    PARTIAL: bool = False
+    CAREFUL: bool = False
+    BY_ROW: bool = False
+
+
 class WalkArguments(NamedTuple):
     """A walk, and the constants that its kernels are made for.
 
@@ -132,6 +213,11 @@ class WalkArguments(NamedTuple):
     listed: bool
     places: int
     kept: dict[Any, Any]
+
+
+def tile_size(length: int) -> int:
+    """Rows or keys of a tile, at most TILE: a short order has small ones."""
+    return min(max(16, 1 << max(length - 1, 0).bit_length()), TILE)
 
 
 def vectors(x: Tensor) -> Vectors:
@@ -149,8 +235,17 @@ def walk_arguments(walk: Walk, heads: int, device: torch.device) -> WalkArgument
         return _padded(walk_arguments(walk.unpadded, heads, device), walk)
     known: WalkArguments | None = walk.plan.get("triton")
     if known is None or known.places != (heads if walk.heads is None else len(walk.heads)):
-        known = walk.plan["triton"] = _walk(walk, heads, device)
+        known = _walk(walk, heads, device)
+        if not captured(device):
+            walk.plan["triton"] = known
     return known
+
+
+def captured(device: torch.device) -> bool:
+    """Does a graph record what is launched now? It computes when it is replayed, not before, and
+    nothing of it may be kept.
+    """
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _padded(known: WalkArguments, walk: Walk) -> WalkArguments:
@@ -181,6 +276,7 @@ def _walk(walk: Walk, heads: int, device: torch.device) -> WalkArguments:
                 int(part.tiles is not None),
                 part.active,
                 part.keys.stride,
+                tile_size(part.keys.length),
             )
         )
     return WalkArguments(
@@ -271,12 +367,19 @@ def terms_of(
     for term in problem.terms:
         own, kind, normalized, name = _term(term)
         place = -1
-        if (term.number, name) in wanted and kind not in (BIAS, DISTANCE):
+        if (term.number, name) in wanted and _by_rows(term):
             place = len(summed)
             summed.append((term.number, name))
         values.append(own)
         kinds.append((kind, term.number, int(normalized), place))
     return tuple(values), tuple(kinds), summed
+
+
+def _by_rows(term: Term) -> bool:
+    """Whether each row's share of the gradient is one number."""
+    if isinstance(term, BiasTerm):
+        return term.tensor.shape[3] == 1
+    return not isinstance(term, DistanceTerm)
 
 
 def _term(term: Term) -> tuple[TermValues, int, bool, str]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from .arguments import Made
 
 __all__ = ["HopperOptions", "hopper_options", "options", "override"]
 
-# Above this the loads of three stages do not fit a multiprocessor's shared memory.
-MOST_FOR_THREE_STAGES = 256
+# Bytes of a pair of rows, for tiles of 64: above this the loads of three stages do not fit a
+# multiprocessor's shared memory.
+MOST_FOR_THREE_STAGES = 512
 
 
 class HopperOptions(NamedTuple):
@@ -66,15 +69,22 @@ def override(kernel: str, options: dict[str, int]) -> Iterator[None]:
             _OVERRIDES[kernel] = before
 
 
-def options(kernel: str, constants: dict[str, Any], itemsize: int) -> dict[str, int]:
-    """Launch options of a kernel, `"outputs"`, `"queries"` or `"keys"`."""
+def options(kernel: str, made: Made, itemsize: int) -> dict[str, int]:
+    """Launch options of a kernel, `"outputs"`, `"queries"`, `"keys"` or, of biases' gradients,
+    `"pairs"` and `"sums"`.
+    """
     if kernel in _OVERRIDES:
         return dict(_OVERRIDES[kernel])
-    channels = constants["PD"] + constants["PDV"]
-    lean = not constants["TERMS"] and not constants["DROPOUT"] and channels <= 128 and itemsize == 2
+    channels = made.PD + made.PDV
+    lean = not made.TERMS and not made.DROPOUT and channels <= 128 and itemsize == 2
     if kernel != "keys" and lean:
         return {"num_warps": 4, "num_stages": 2, "maxnreg": 128}
-    return {"num_warps": 4, "num_stages": 3 if channels <= MOST_FOR_THREE_STAGES else 2}
+    width = channels * itemsize * max(made.BM, made.BN) // 64
+    stages = 3 if width <= MOST_FOR_THREE_STAGES else 2
+    if kernel == "pairs" and 2 * width > MOST_FOR_THREE_STAGES:
+        # Rows are loaded in every turn too, not keys alone.
+        stages -= 1
+    return {"num_warps": 4, "num_stages": stages}
 
 
 def hopper_options(kernel: str, channels: int) -> HopperOptions:

@@ -1,20 +1,29 @@
-"""The gradients of keys and values: one program for a tile of keys of one sample and key head."""
+"""The gradients of keys and values: one program for a tile of keys of one sample and key head.
+
+The pairs of a key come from several sources: a source is a walk and one of its parts. Sources that
+share an order of keys share a launch. One order has every key, the base: its kernel writes dk and
+dv, and adds at its end what the others have summed for its keys. Those are most often few keys and
+many rows: a program has one chunk of the rows.
+
+KINDS is for every source here, and WALKS too: (rows have an index, the walk lists heads, rows of a
+tile, tile bounds that are read at once, 0 where nobody has written them).
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from .outputs import at_limits, has_broken
+from .outputs import at_limits, broken_tiles, is_broken
 from .pairs import (
     BELL_SCORE,
-    FINE,
     LOG2E,
     bell_log,
     careful_dot,
     head_of,
     interval,
     keys_at,
+    load_rows,
     load_tile,
     multiplier,
     pairs_of,
@@ -42,181 +51,233 @@ def extents(
     row = row_of(rows, b, slot, live, INDEXED)
     i = row + shift
     first, last = interval(part, reaches, b, h, place, slot, live, row, i, KINDS, 0, REACHES)
+    first, last = _ends(first, last)
     to = tl.program_id(1) * tl.num_programs(0) + tile
-    tl.store(low + to, tl.min(tl.where(first < last, first, 2147483647), 0))
-    tl.store(high + to, tl.max(last, 0))
+    tl.store(low + to, first)
+    tl.store(high + to, last)
+
+
+@triton.jit
+def _ends(first, last):
+    """The first key of some intervals, and one past the last."""
+    return tl.min(tl.where(first < last, first, 2147483647), 0), tl.max(last, 0)
+
+
+@triton.jit
+def _meets(
+    source, given, b, h, place, tile, start, S: tl.constexpr, MADE: tl.constexpr,
+):  # fmt: skip
+    """Whether a row of a tile has an interval that reaches into a tile of keys."""
+    slot = tile * MADE.WALKS[S][2] + tl.arange(0, MADE.WALKS[S][2])
+    live = slot < source.rows.length
+    row = row_of(source.rows, b, slot, live, MADE.WALKS[S][0])
+    low, high = interval(
+        source.part, given.reaches, b, h, place, slot, live, row, row + given.shift, MADE.KINDS, S,
+        MADE.REACHES,
+    )  # fmt: skip
+    first, last = _ends(low, high)
+    return (first < start + MADE.BN) & (last > start)
 
 
 @triton.jit
 def _step(
-    dk, dv, keys, values, key, present, key_slot, q, grad, limits, means, part, rows, terms,
-    reaches, drop, b, h, place, tile, entry, shift, scale, D: tl.constexpr, DV: tl.constexpr,
-    PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, INDEXED: tl.constexpr,
-    KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr,
-    FACTORS: tl.constexpr, CAREFUL: tl.constexpr, PRECISION: tl.constexpr,
+    dk, dv, keys, values, key, present, key_slot, given, grad, limits, means, source, b, h, place,
+    tile, entry, S: tl.constexpr, MADE: tl.constexpr,
 ):  # fmt: skip
     """One tile of query rows."""
+    KINDS: tl.constexpr = MADE.KINDS
+    TERMS: tl.constexpr = MADE.TERMS
+    REACHES: tl.constexpr = MADE.REACHES
+    INDEXED: tl.constexpr = MADE.WALKS[S][0]
+    BM: tl.constexpr = MADE.WALKS[S][2]
+    part = source.part
     slot = tile * BM + tl.arange(0, BM)
-    live = slot < rows.length
-    row = row_of(rows, b, slot, live, INDEXED)
-    i = row + shift
-    low, high = interval(part, reaches, b, h, place, slot, live, row, i, KINDS, 0, REACHES)
+    live = slot < source.rows.length
+    row = row_of(source.rows, b, slot, live, INDEXED)
+    i = row + given.shift
+    low, high = interval(part, given.reaches, b, h, place, slot, live, row, i, KINDS, S, REACHES)
     words = tl.zeros([BM], tl.int64)
-    if KINDS[0][3]:
-        words = tile_words(part, b, place, slot, entry, KINDS, 0)
-    query = load_tile(q, b, h, tile * BM, row, live, D, PD, BM, INDEXED, True)
-    gradient = load_tile(grad, b, h, tile * BM, row, live, DV, PDV, BM, INDEXED, True)
+    if KINDS[S][3]:
+        words = tile_words(part, b, place, slot, entry, KINDS, S)
+    query = load_tile(given.q, b, h, tile * BM, row, live, MADE.D, MADE.PD, BM, INDEXED, True)
+    gradient = load_tile(grad, b, h, tile * BM, row, live, MADE.DV, MADE.PDV, BM, INDEXED, True)
     limit = tl.load(at_limits(limits, b, h, row), mask=live, other=float("-inf")).to(tl.float32)
     limit = tl.where(limit == float("-inf"), float("inf"), limit * LOG2E)
     mean = tl.load(at_limits(means, b, h, row), mask=live, other=0.0)
-    s = tl.dot(query, tl.trans(keys), input_precision=PRECISION)
-    da = tl.dot(gradient, tl.trans(values), input_precision=PRECISION)
+    s = tl.dot(query, tl.trans(keys), input_precision=MADE.PRECISION)
+    da = tl.dot(gradient, tl.trans(values), input_precision=MADE.PRECISION)
     exists = pairs_of(
-        part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words, KINDS,
-        0, REACHES,
+        part, given.reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words,
+        KINDS, S, REACHES,
     )  # fmt: skip
-    s, exists = scores(s, exists, terms, scale, b, h, row, live, i, key, KINDS[0][4], TERMS)
-    factor = tl.full([BM, BN], 1.0, tl.float32)
-    if DROPOUT or FACTORS:
+    s, exists = scores(
+        s, exists, given.terms, given.scale, b, h, row, live, i, key, KINDS[S][4], TERMS
+    )
+    factor = tl.full([BM, MADE.BN], 1.0, tl.float32)
+    if MADE.DROPOUT or MADE.FACTORS:
         factor = multiplier(
-            terms, drop, b, h, row, live, i, key, KINDS[0][4], TERMS, DROPOUT, BM, BN
-        )
-    p, ds = score_gradient(s, limit, exists, da, factor, mean, DROPOUT or FACTORS)
+            given.terms, given.drop, b, h, row, live, i, key, KINDS[S][4], TERMS,
+            MADE.DROPOUT, BM, MADE.BN,
+        )  # fmt: skip
+    p, ds = score_gradient(s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS)
     a = p * factor
     distance = (key[None, :] - i[:, None]).to(tl.float32)
     for t in tl.static_range(len(TERMS)):
-        if (KINDS[0][4] >> TERMS[t][1]) & 1:
+        if (KINDS[S][4] >> TERMS[t][1]) & 1:
             if TERMS[t][0] == BELL_SCORE:
-                variance = variance_of(terms[t], b, h, row, live)
+                variance = variance_of(given.terms[t], b, h, row, live)
                 bell = tl.exp(bell_log(distance, variance, TERMS[t][2]))
                 ds = tl.where(ds == 0.0, 0.0, ds * bell)
-    if CAREFUL:
+    if MADE.CAREFUL:
         dv = careful_dot(tl.trans(a), tl.trans(exists), gradient, dv, BM)
         dk = careful_dot(tl.trans(ds), tl.trans(exists), query, dk, BM)
     else:
-        dv = tl.dot(tl.trans(a.to(gradient.dtype)), gradient, dv, input_precision=PRECISION)
-        dk = tl.dot(tl.trans(ds.to(query.dtype)), query, dk, input_precision=PRECISION)
+        dv = tl.dot(tl.trans(a.to(gradient.dtype)), gradient, dv, input_precision=MADE.PRECISION)
+        dk = tl.dot(tl.trans(ds.to(query.dtype)), query, dk, input_precision=MADE.PRECISION)
     return dk, dv
 
 
 @triton.jit
 def _all_rows(
-    keys, values, key, present, key_slot, q, grad, limits, means, tile_low, tile_high, part, rows,
-    terms, reaches, drop, b, key_head, start, shift, places, scale, each, tiles, low_batch,
-    low_head, D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr,
-    KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr,
-    FACTORS: tl.constexpr, SCAN: tl.constexpr, CAREFUL: tl.constexpr, PRECISION: tl.constexpr,
+    dk, dv, keys, values, key_slot, given, grad, limits, means, source, b, key_head, start, chunk,
+    S: tl.constexpr, MADE: tl.constexpr,
 ):  # fmt: skip
-    dk = tl.zeros([BN, PD], tl.float32)
-    dv = tl.zeros([BN, PDV], tl.float32)
-    for place in range(0, places):
-        h = head_of(rows, place, LISTED)
-        if h // each == key_head:
-            if KINDS[0][3]:
+    """What the rows of one source, or of a chunk of it, add."""
+    KINDS: tl.constexpr = MADE.KINDS
+    LISTED: tl.constexpr = MADE.WALKS[S][1]
+    BM: tl.constexpr = MADE.WALKS[S][2]
+    SCAN: tl.constexpr = MADE.WALKS[S][3]
+    key, present = keys_at(source.part, b, key_slot, KINDS, S)
+    first_place = key_head * given.each
+    end_place = first_place + given.each
+    if LISTED:
+        first_place = first_place * 0
+        end_place = first_place + source.places
+    for place in range(first_place, end_place):
+        h = head_of(source.rows, place + b * 0, LISTED)
+        if h // given.each == key_head:
+            if KINDS[S][3]:
                 column = start // 64
-                first = tl.load(part.column_start + column)
-                for e in range(first, tl.load(part.column_start + column + 1)):
-                    own = tl.load(part.column_rows + e) * (64 // BM)
-                    entry = tl.load(part.column_entry + e)
+                first = tl.load(source.part.column_start + column)
+                for e in range(first, tl.load(source.part.column_start + column + 1)):
+                    own = tl.load(source.part.column_rows + e) * (64 // BM)
+                    entry = tl.load(source.part.column_entry + e)
                     for tile in range(own, own + 64 // BM):
                         dk, dv = _step(
-                            dk, dv, keys, values, key, present, key_slot, q, grad, limits, means,
-                            part, rows, terms, reaches, drop, b, h, place, tile, entry, shift,
-                            scale, D, DV, PD, PDV, BM, BN, INDEXED, KINDS, TERMS, REACHES, DROPOUT,
-                            FACTORS, CAREFUL, PRECISION,
+                            dk, dv, keys, values, key, present, key_slot, given, grad, limits,
+                            means, source, b, h, place, tile, entry, S, MADE,
+                        )  # fmt: skip
+            elif SCAN == 0:
+                for tile in range(0, source.tiles):
+                    if _meets(source, given, b, h, place, tile, start, S, MADE):
+                        dk, dv = _step(
+                            dk, dv, keys, values, key, present, key_slot, given, grad, limits,
+                            means, source, b, h, place, tile, 0, S, MADE,
                         )  # fmt: skip
             else:
+                tiles = source.tiles
                 first_tile = tiles
                 last_tile = -1
-                base = b * low_batch + place * low_head
+                base = (b * source.places + place) * tiles
                 for scan in range(0, tiles, SCAN):
                     tile = scan + tl.arange(0, SCAN)
-                    low = tl.load(tile_low + base + tile, mask=tile < tiles, other=2147483647)
-                    high = tl.load(tile_high + base + tile, mask=tile < tiles, other=0)
-                    hit = (low < start + BN) & (high > start)
+                    low = tl.load(source.low + base + tile, mask=tile < tiles, other=2147483647)
+                    high = tl.load(source.high + base + tile, mask=tile < tiles, other=0)
+                    hit = (low < start + MADE.BN) & (high > start)
                     first_tile = tl.minimum(first_tile, tl.min(tl.where(hit, tile, tiles), 0))
                     last_tile = tl.maximum(last_tile, tl.max(tl.where(hit, tile, -1), 0))
-                for tile in range(first_tile, last_tile + 1):
+                end_tile = last_tile + 1
+                if MADE.CHUNKS > 1:
+                    share = tl.cdiv(tiles, MADE.CHUNKS)
+                    first_tile = tl.maximum(first_tile, chunk * share)
+                    end_tile = tl.minimum(end_tile, chunk * share + share)
+                for tile in range(first_tile, end_tile):
                     dk, dv = _step(
-                        dk, dv, keys, values, key, present, key_slot, q, grad, limits, means, part,
-                        rows, terms, reaches, drop, b, h, place, tile, 0, shift, scale, D, DV, PD,
-                        PDV, BM, BN, INDEXED, KINDS, TERMS, REACHES, DROPOUT, FACTORS, CAREFUL,
-                        PRECISION,
+                        dk, dv, keys, values, key, present, key_slot, given, grad, limits, means,
+                        source, b, h, place, tile, 0, S, MADE,
                     )  # fmt: skip
     return dk, dv
 
 
 @triton.jit
 def _differentiate(
-    key_tile, unit, q, k, v, grad, limits, means, dk, dv, tile_low, tile_high, broken, rows, part,
-    terms, reaches, drop, shift, places, key_heads, scale, each, tiles, low_batch, low_head,
-    key_tiles, D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr,
-    KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr,
-    FACTORS: tl.constexpr, SCAN: tl.constexpr, ADD: tl.constexpr, CAREFUL: tl.constexpr,
-    PRECISION: tl.constexpr,
+    key_tile, unit, given, grad, limits, means, dk, dv, broken, order, sources, others, key_heads,
+    key_tiles, MADE: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys, for one sample and key head (a unit)."""
+    """One tile of keys and one chunk of their rows; a sample and key head has CHUNKS units."""
+    BN: tl.constexpr = MADE.BN
+    D: tl.constexpr = MADE.D
+    DV: tl.constexpr = MADE.DV
+    PD: tl.constexpr = MADE.PD
+    PDV: tl.constexpr = MADE.PDV
     start = key_tile * BN
-    b = unit // key_heads
-    key_head = unit % key_heads
+    b = unit // MADE.CHUNKS // key_heads
+    key_head = unit // MADE.CHUNKS % key_heads
     key_slot = start + tl.arange(0, BN)
-    key, present = keys_at(part, b, key_slot, KINDS, 0)
-    keys = load_tile(k, b, key_head, start, key, present, D, PD, BN, KINDS[0][0], True)
-    values = load_tile(v, b, key_head, start, key, present, DV, PDV, BN, KINDS[0][0], True)
-    to_k, to_v = _all_rows(
-        keys, values, key, present, key_slot, q, grad, limits, means, tile_low, tile_high, part,
-        rows, terms, reaches, drop, b, key_head, start, shift, places, scale, each, tiles,
-        low_batch, low_head, D, DV, PD, PDV, BM, BN, INDEXED, LISTED, KINDS, TERMS, REACHES,
-        DROPOUT, FACTORS, SCAN, CAREFUL, PRECISION,
-    )  # fmt: skip
-    own = key_slot < part.length
-    if not CAREFUL:
+    own = key_slot < order.length
+    key = tl.where(own, key_slot, 0)
+    if MADE.KEYS_INDEXED:
+        key = tl.load(order.keys + b * order.batch + key_slot, mask=own, other=0)
+    keys = load_tile(given.k, b, key_head, start, key, own, D, PD, BN, MADE.KEYS_INDEXED, True)
+    values = load_tile(given.v, b, key_head, start, key, own, DV, PDV, BN, MADE.KEYS_INDEXED, True)
+    to_k = tl.zeros([BN, PD], tl.float32)
+    to_v = tl.zeros([BN, PDV], tl.float32)
+    for s in tl.static_range(len(MADE.KINDS)):
+        to_k, to_v = _all_rows(
+            to_k, to_v, keys, values, key_slot, given, grad, limits, means, sources[s], b,
+            key_head, start, unit % MADE.CHUNKS, s, MADE,
+        )  # fmt: skip
+    to_k *= given.scale
+    for o in tl.static_range(len(others)):
+        other = others[o]
+        slot = tl.load(other.slots + b * other.slots_batch + key, mask=own, other=-1)
+        if tl.max(slot, 0) >= 0:
+            for chunk in range(0, other.chunks):
+                unit_of = key_head * other.chunks + chunk
+                to_k += load_rows(other.dk, b, unit_of, slot, slot >= 0, D, PD)
+                to_v += load_rows(other.dv, b, unit_of, slot, slot >= 0, DV, PDV)
+    if not MADE.CAREFUL:
         bad = tl.maximum(tl.max((to_k != to_k).to(tl.int32)), tl.max((to_v != to_v).to(tl.int32)))
         tl.store(broken + unit * key_tiles + key_tile, bad)
         own = own & ((key_slot * 0 + bad) == 0)
-    store_rows(dk, to_k * scale, b, key_head, key, own, D, PD, ADD)
-    store_rows(dv, to_v, b, key_head, key, own, DV, PDV, ADD)
+    if MADE.PARTIAL:
+        unit_of = unit % (key_heads * MADE.CHUNKS)
+        store_rows(dk, to_k, b, unit_of, key_slot, own, D, PD, False)
+        store_rows(dv, to_v, b, unit_of, key_slot, own, DV, PDV, False)
+    else:
+        store_rows(dk, to_k, b, key_head, key, own, D, PD, False)
+        store_rows(dv, to_v, b, key_head, key, own, DV, PDV, False)
 
 
 @triton.jit
 def key_gradients(
-    q, k, v, grad, limits, means, dk, dv, tile_low, tile_high, broken, rows, part, terms, reaches,
-    drop, shift, places, key_heads, scale, each, tiles, low_batch, low_head, key_tiles,
-    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr,
-    TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr, FACTORS: tl.constexpr,
-    SCAN: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+    given, grad, limits, means, dk, dv, broken, order, sources, others, key_heads, key_tiles,
+    MADE: tl.constexpr,
 ):  # fmt: skip
-    """What one part adds to dk and dv."""
+    """dk and dv of the keys of one order; or, PARTIAL, what chunks of rows add to them, by slots of
+    the order.
+    """
     _differentiate(
-        tl.program_id(0), tl.program_id(1), q, k, v, grad, limits, means, dk, dv, tile_low,
-        tile_high, broken, rows, part, terms, reaches, drop, shift, places, key_heads, scale, each,
-        tiles, low_batch, low_head, key_tiles, D, DV, PD, PDV, BM, BN, INDEXED, LISTED, KINDS,
-        TERMS, REACHES, DROPOUT, FACTORS, SCAN, ADD, False, PRECISION,
+        tl.program_id(0), tl.program_id(1), given, grad, limits, means, dk, dv, broken, order,
+        sources, others, key_heads, key_tiles, MADE,
     )  # fmt: skip
 
 
 @triton.jit
 def repair_key_gradients(
-    q, k, v, grad, limits, means, dk, dv, tile_low, tile_high, broken, rows, part, terms, reaches,
-    drop, shift, places, key_heads, scale, each, tiles, low_batch, low_head, key_tiles, units,
-    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr, KINDS: tl.constexpr,
-    TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr, FACTORS: tl.constexpr,
-    SCAN: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr, CHUNK: tl.constexpr,
+    given, grad, limits, means, dk, dv, broken, order, sources, others, key_heads, key_tiles,
+    units, MADE: tl.constexpr, PIECES: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
     """The tiles in which a NaN appeared, once more, pair by pair."""
-    start = tl.program_id(0) * CHUNK
-    if has_broken(broken, start, key_tiles * units, CHUNK):
-        for work in range(start, tl.minimum(start + CHUNK, key_tiles * units)):
-            if tl.load(broken + work) > 0:
-                for part_of in range(BN // FINE):
+    start = tl.program_id(0) * SPAN
+    found = broken_tiles(
+        broken, start, key_tiles, units, order.length, PIECES * MADE.BN, SPAN, MADE.BY_ROW
+    )
+    if tl.max(found, 0) > 0:
+        for work in range(start, tl.minimum(start + SPAN, key_tiles * units)):
+            if is_broken(found, work - start, SPAN):
+                for piece in range(PIECES):
                     _differentiate(
-                        work % key_tiles * (BN // FINE) + part_of, work // key_tiles, q, k, v,
-                        grad, limits, means, dk, dv, tile_low, tile_high, broken, rows, part,
-                        terms, reaches, drop, shift, places, key_heads, scale, each, tiles,
-                        low_batch, low_head, key_tiles, D, DV, PD, PDV, BM, FINE, INDEXED, LISTED,
-                        KINDS, TERMS, REACHES, DROPOUT, FACTORS, SCAN, ADD, True, PRECISION,
+                        work % key_tiles * PIECES + piece, work // key_tiles, given, grad, limits,
+                        means, dk, dv, broken, order, sources, others, key_heads, key_tiles, MADE,
                     )  # fmt: skip

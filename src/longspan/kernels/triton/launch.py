@@ -1,4 +1,6 @@
-"""Launches the kernels: one for each walk forward, one for each walk and one for each part back."""
+"""Launches the kernels: one for each walk forward, one for each walk and one for each order of keys
+back; where a walk has few rows or an order few keys, in chunks that are put together after.
+"""
 
 from __future__ import annotations
 
@@ -9,165 +11,59 @@ import torch
 from torch import Tensor
 
 from ...fixed_order import row_sum
-from ..problem import AlibiTerm, Problem, limits_dtype
-from .arguments import (
-    Drop,
-    Numbers,
-    WalkArguments,
-    terms_of,
-    vectors,
-    walk_arguments,
-)
+from ..problem import AlibiTerm, BiasTerm, Problem, limits_dtype
+from . import chunks
+from .arguments import Made, Vectors, tile_size, vectors
+from .bias_launch import BiasGradients
+from .call import Call, numbers, power_of_2
 from .configs import options
-from .keys import extents, key_gradients, repair_key_gradients
-from .outputs import outputs, repair_outputs
-from .queries import query_gradients, repair_query_gradients
-from .reach import reaches_of
+from .keys import key_gradients
+from .outputs import join_outputs, outputs
+from .queries import join_query_gradients, query_gradients, sum_means
+from .repair import repair
+from .sources import Other, Share, Source, shares
 
 __all__ = ["backward", "forward"]
 
 # Tile bounds that a program of the keys' gradients reads at once.
 MOST_SCANNED = 1024
-# Tiles that a program of a repair looks after.
-CHUNK = 64
 
-KERNELS = {
-    "outputs": (outputs, repair_outputs),
-    "queries": (query_gradients, repair_query_gradients),
-    "keys": (key_gradients, repair_key_gradients),
-}
+KERNELS = {"outputs": outputs, "queries": query_gradients, "keys": key_gradients}
 
 
-class _Call:
-    """What all launches of one call share."""
-
-    def __init__(self, problem: Problem, wanted: frozenset[tuple[int, str]] = frozenset()) -> None:
-        q, k, v = problem.q, problem.k, problem.v
-        self.problem = problem
-        self.batch, self.heads = q.shape[:2]
-        self.q, self.k, self.v = vectors(q), vectors(k), vectors(v)
-        self.terms, kinds, self.summed = terms_of(problem, wanted)
-        seed = q if problem.seed is None else problem.seed
-        least = int(problem.dropout * 2**32)
-        self.drop = Drop(seed, least, 1.0 / (1.0 - problem.dropout))
-        # Reaches are applied in the kernels: a static pattern's layout is that of every call.
-        layout = problem.open_layout
-        self.merged = layout.merged
-        self.walks = [walk_arguments(w, self.heads, q.device) for w in layout.walks]
-        cutting = problem.reaches if self.walks else ()
-        self.reaches = reaches_of(cutting, q.device)
-        self.block = _block(q)
-        self.constants: dict[str, Any] = {
-            "D": q.shape[3],
-            "DV": v.shape[3],
-            "PD": max(16, _power_of_2(q.shape[3])),
-            "PDV": max(16, _power_of_2(v.shape[3])),
-            "BM": self.block,
-            "BN": self.block,
-            "TERMS": kinds,
-            "REACHES": tuple(reach.number for reach in cutting),
-            "DROPOUT": problem.dropout > 0,
-            "FACTORS": any(kind[0] == 2 for kind in kinds),
-            "PRECISION": _precision(q),
-        }
-        self.each = self.heads // k.shape[1]
-        self.shift = layout.m - layout.n
-
-    def grid(self, walk: WalkArguments) -> tuple[int, int]:
-        return -(-walk.rows.length // self.block), self.batch * walk.places
-
-    def of_walk(self, walk: WalkArguments) -> dict[str, Any]:
-        return {"INDEXED": walk.indexed, "LISTED": walk.listed}
-
-    def flags(self, grid: tuple[int, int]) -> Tensor:
-        """A number for every program, which says whether it met a NaN."""
-        return torch.empty(grid[0] * grid[1], dtype=torch.int32, device=self.problem.q.device)
-
-
-def _launch(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], **constants: Any) -> None:
+def _launch(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: Made) -> None:
     """Launches a kernel, and the one that computes again, with care, where it met a NaN."""
-    kernel, repair = KERNELS[name]
-    itemsize = arguments[0].data.element_size()
-    kernel[grid](*arguments, **constants, **options(name, constants, itemsize))
-    programs = (-(-grid[0] * grid[1] // CHUNK),)
-    repair[programs](*arguments, grid[1], **constants, CHUNK=CHUNK)
-
-
-def _power_of_2(count: int) -> int:
-    """The first power of two that is not below a count; Triton's own takes microseconds."""
-    return 1 << (count - 1).bit_length()
-
-
-def _block(q: Tensor) -> int:
-    """Rows and keys of a tile; whole ones make up the tiles of a list."""
-    # Products in true float32 are unrolled, not given to the tensor cores: larger ones take the
-    # compiler minutes.
-    unrolled = q.dtype == torch.float32 and q.device.type == "cuda" and _precision(q) == "ieee"
-    return 32 if unrolled else 64
-
-
-def _precision(q: Tensor) -> str:
-    if q.dtype != torch.float32 or q.device.type != "cuda":
-        return "ieee"
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
-
-
-def _plain(kinds: tuple[tuple[int, ...], ...]) -> tuple[bool, ...]:
-    """Parts whose inner tiles need no mask."""
-    return tuple(not (kind[0] or kind[1] or kind[2] or kind[3]) for kind in kinds)
-
-
-def _numbers(x: Tensor) -> Numbers:
-    return Numbers(x, x.stride(0), x.stride(1), x.stride(2))
+    itemsize = arguments[0].q.data.element_size()
+    KERNELS[name][grid](*arguments, MADE=made, **options(name, made, itemsize))
+    repair(name, grid, arguments, made)
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     """Attention `(B, H, N, Dv)`, and each row's log-sum-exp `(B, H, N)`."""
-    call = _Call(problem)
+    call = Call(problem)
     q = problem.q
-    merged = call.merged
+    merged = call.layout.merged
     shape = (*q.shape[:3], problem.v.shape[3])
-    whole = bool(call.walks) and _covers_rows(call.walks[0], problem)
+    firsts = call.firsts()
     out = q.new_empty(shape, dtype=torch.float32 if merged else q.dtype)
     limits = q.new_empty(shape[:3], dtype=limits_dtype(q))
-    if merged or not whole:
+    if not any(firsts):
         out.zero_()
         limits.fill_(-math.inf)
-    for number, walk in enumerate(call.walks):
-        grid = call.grid(walk)
-        _launch(
-            "outputs",
-            grid,
-            (
-                call.q,
-                call.k,
-                call.v,
-                vectors(out),
-                _numbers(limits),
-                call.flags(grid),
-                walk.rows,
-                walk.parts,
-                call.terms,
-                call.reaches,
-                call.drop,
-                call.shift,
-                walk.places,
-                problem.scale,
-                call.each,
-                grid[0],
-            ),
-            **call.constants,
-            **call.of_walk(walk),
-            KINDS=walk.kinds,
-            PLAIN=_plain(walk.kinds),
-            FIRST=number == 0 and whole,
-            MERGED=merged,
-        )
+    to = vectors(out), numbers(limits)
+    for walk, first in zip(call.walks, firsts, strict=True):
+        tiles, units = call.grid(walk)
+        count = call.chunks(walk)
+        grid = tiles, units * count
+        own = walk.rows, walk.parts, walk.places
+        made = call.made(walk, FIRST=first, MERGED=merged, CHUNKS=count)
+        side: Any = ()
+        if count > 1:
+            side = chunks.output_sums(q, grid[1], walk.rows.length, shape[3])
+        _launch("outputs", grid, (call.given, *to, side, call.flags(grid), *own, tiles), made)
+        if count > 1:
+            join_outputs[tiles, units](call.given, *to, side, *own, MADE=made)
     return out.to(q.dtype), limits
-
-
-def _covers_rows(walk: WalkArguments, problem: Problem) -> bool:
-    return not walk.listed and walk.rows.length == problem.q.shape[2]
 
 
 def backward(
@@ -176,150 +72,122 @@ def backward(
     """Gradients of q, k and v, and the wanted ones of learned tensors; arguments as for
     `kernels.torch.backward`.
     """
-    call = _Call(problem, wanted)
-    q, k, v = problem.q, problem.k, problem.v
-    merged, walks = call.merged, call.walks
-    whole = bool(walks) and _covers_rows(walks[0], problem) and not merged
-    dq = (torch.empty_like if whole else torch.zeros_like)(
-        q, dtype=torch.float32 if merged else q.dtype, memory_format=torch.contiguous_format
-    )
-    make = torch.empty if whole else torch.zeros
+    call = Call(problem, wanted)
+    given, limits = vectors(grad), limits.contiguous()
+    dq, means, sums = _query_gradients(call, out, limits, given)
+    read = given, numbers(limits), numbers(means)
+    dk, dv = _key_gradients(call, read)
+    found = _gradients(call, sums) | BiasGradients(call, read).of(wanted)
+    return dq, dk, dv, found
+
+
+def _query_gradients(
+    call: Call, out: Tensor, limits: Tensor, given: Vectors
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """dq, the mean gradient of every row, and the sums for weights."""
+    q, merged = call.problem.q, call.layout.merged
+    firsts = call.firsts()
+    make = torch.empty if any(firsts) else torch.zeros
+    dq = make(q.shape, dtype=torch.float32 if merged else q.dtype, device=q.device)
     means, *sums = (
         make(q.shape[:3], dtype=torch.float32, device=q.device) for _ in range(1 + len(call.summed))
     )
-    alone = len(walks) == 1 and len(walks[0].parts) == 1 and not walks[0].listed
-    alone = alone and walks[0].parts[0].length == k.shape[2]
-    dk, dv = (
-        torch.empty_like(x, memory_format=torch.contiguous_format)
-        if alone
-        else x.new_zeros(x.shape, dtype=torch.float32)
-        for x in (k, v)
-    )
-    given, limits = vectors(grad), limits.contiguous()
-    common = (call.drop, call.shift)
-    for number, walk in enumerate(walks):
-        grid = call.grid(walk)
-        _launch(
-            "queries",
-            grid,
-            (
-                call.q,
-                call.k,
-                call.v,
-                vectors(out),
-                given,
-                _numbers(limits),
-                _numbers(means),
-                vectors(dq),
-                tuple(_numbers(x) for x in sums),
-                call.flags(grid),
-                walk.rows,
-                walk.parts,
-                call.terms,
-                call.reaches,
-                *common,
-                walk.places,
-                problem.scale,
-                call.each,
-                grid[0],
-            ),
-            **call.constants,
-            **call.of_walk(walk),
-            KINDS=walk.kinds,
-            PLAIN=_plain(walk.kinds),
-            SUMS=len(sums),
-            FIRST=number == 0 and whole,
-            MERGED=merged,
-            EXACT=q.dtype == torch.float32 and not merged,
+    to = vectors(dq), tuple(numbers(x) for x in sums)
+    rest = given, numbers(limits)
+    exact = q.dtype == torch.float32 and not merged
+    for walk, first in zip(call.walks, firsts, strict=True):
+        tiles, units = call.grid(walk)
+        count = call.chunks(walk)
+        grid = tiles, units * count
+        own = walk.rows, walk.parts, walk.places
+        made = call.made(
+            walk, FIRST=first, MERGED=merged, CHUNKS=count, SUMS=len(sums), EXACT=exact
         )
-    for walk in walks:
-        for number, (part, kind) in enumerate(zip(walk.parts, walk.kinds, strict=True)):
-            tiles, _ = call.grid(walk)
-            low, high = _extents(call, walk, number)
-            grid = -(-part.length // call.block), call.batch * k.shape[1]
-            _launch(
-                "keys",
-                grid,
-                (
-                    call.q,
-                    call.k,
-                    call.v,
-                    given,
-                    _numbers(limits),
-                    _numbers(means),
-                    vectors(dk),
-                    vectors(dv),
-                    low,
-                    high,
-                    call.flags(grid),
-                    walk.rows,
-                    part,
-                    call.terms,
-                    call.reaches,
-                    *common,
-                    walk.places,
-                    k.shape[1],
-                    problem.scale,
-                    call.each,
-                    tiles,
-                    walk.places * tiles,
-                    tiles,
-                    grid[0],
-                ),
-                **call.constants,
-                **call.of_walk(walk),
-                KINDS=(kind,),
-                SCAN=min(_power_of_2(tiles), MOST_SCANNED),
-                ADD=not alone,
+        side: Any = ()
+        if count > 1:
+            side = chunks.query_sums(q, grid[1], walk.rows.length, q.shape[3], len(sums))
+            if exact:
+                more = options("queries", made, q.element_size())
+                sum_means[grid](call.given, *rest, side, *own, MADE=made, **more)
+        flags = call.flags(grid)
+        arguments = (vectors(out), *rest, numbers(means), *to, side, flags, *own, tiles)
+        _launch("queries", grid, (call.given, *arguments), made)
+        if count > 1:
+            join_query_gradients[tiles, units](call.given, *to, side, *own, MADE=made)
+    return dq.to(q.dtype), means, sums
+
+
+def _key_gradients(call: Call, read: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """dk and dv: first what other orders of keys add, then the order that has every key."""
+    k, v, layout = call.problem.k, call.problem.v, call.layout
+    if not layout.walks:
+        return torch.zeros_like(k), torch.zeros_like(v)
+    base, *rest = shares(layout)
+    others = []
+    for share in rest:
+        block = min(call.block, tile_size(share.order.length))
+        tiles, units = -(-share.order.length // block), call.batch * k.shape[1]
+        rows = max(call.grid(call.walks[w])[0] for w, _ in share.sources)
+        count = chunks.chunk_count(tiles * units, rows * call.each)
+        dk, dv = (
+            x.new_empty(
+                (*x.shape[:1], x.shape[1] * count, share.order.length, x.shape[3]),
+                dtype=torch.float32,
             )
-    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), _gradients(problem, call, sums)
-
-
-def _extents(call: _Call, walk: WalkArguments, number: int) -> tuple[Tensor, Tensor]:
-    """For every tile of rows the keys that it meets in a part, from the last time where no reach
-    cuts it.
-    """
-    cut = any(walk.kinds[number][4] >> weight & 1 for weight in call.constants["REACHES"])
-    key = (number, call.block, call.batch)
-    known: tuple[Tensor, Tensor] | None = None if cut else walk.kept.get(key)
-    if known is None:
-        known = _new_extents(call, walk, number)
-        if not cut and not _captured(call.problem.q.device):
-            walk.kept[key] = known
-    return known
-
-
-def _captured(device: torch.device) -> bool:
-    """Does a graph record what is launched now? It computes when it is replayed, not before."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
-def _new_extents(call: _Call, walk: WalkArguments, number: int) -> tuple[Tensor, Tensor]:
-    grid, device = call.grid(walk), call.problem.q.device
-    kind = walk.kinds[number]
-    low, high = (torch.empty(grid[::-1], dtype=torch.int32, device=device) for _ in range(2))
-    # A list of tiles needs none.
-    if not kind[3]:
-        extents[grid](
-            walk.rows,
-            walk.parts[number],
-            call.reaches,
-            low,
-            high,
-            call.shift,
-            walk.places,
-            BM=call.block,
-            **call.of_walk(walk),
-            KINDS=(kind,),
-            REACHES=call.constants["REACHES"],
+            for x in (k, v)
         )
-    return low, high
+        to = vectors(dk), vectors(dv)
+        _launch_keys(call, share, read, to, (), block, count, partial=True)
+        assert share.slots is not None
+        stride = share.slots.stride(0) if len(share.slots) > 1 else 0
+        others.append(Other(share.slots, stride, *to, count))
+    dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (k, v))
+    to = vectors(dk), vectors(dv)
+    _launch_keys(call, base, read, to, tuple(others), call.block, 1, partial=False)
+    return dk, dv
 
 
-def _gradients(problem: Problem, call: _Call, sums: list[Tensor]) -> dict[tuple[int, str], Tensor]:
+def _launch_keys(
+    call: Call,
+    share: Share,
+    read: tuple[Any, ...],
+    to: tuple[Vectors, Vectors],
+    others: tuple[Other, ...],
+    block: int,
+    count: int,
+    *,
+    partial: bool,
+) -> None:
+    key_heads = call.problem.k.shape[1]
+    sources, kinds, about = [], [], []
+    for w, p in share.sources:
+        walk = call.walks[w]
+        tiles, _ = call.grid(walk)
+        low, high = call.extents(walk, p)
+        sources.append(Source(walk.rows, walk.parts[p], low, high, walk.places, tiles))
+        kinds.append(walk.kinds[p])
+        scan = min(power_of_2(tiles), MOST_SCANNED)
+        about.append((int(walk.indexed), int(walk.listed), call.rows_of_tile(walk), scan))
+    grid = -(-share.order.length // block), call.batch * key_heads * count
+    made = Made(
+        **{**call.constants, "BN": block},
+        KEYS_INDEXED=share.indexed,
+        KINDS=tuple(kinds),
+        WALKS=tuple(about),
+        CHUNKS=count,
+        PARTIAL=partial,
+    )
+    order = (share.order, tuple(sources), others, key_heads, grid[0])
+    _launch("keys", grid, (call.given, *read, *to, call.flags(grid), *order), made)
+
+
+def _gradients(call: Call, sums: list[Tensor]) -> dict[tuple[int, str], Tensor]:
     found = {}
-    terms = {term.number: term for term in problem.terms}
+    terms = {term.number: term for term in call.problem.terms}
     for key, total in zip(call.summed, sums, strict=True):
-        alibi = isinstance(terms[key[0]], AlibiTerm)
-        found[key] = row_sum(total.double()) if alibi else total
+        if isinstance(terms[key[0]], AlibiTerm):
+            total = row_sum(total.double())
+        elif isinstance(terms[key[0]], BiasTerm):
+            total = total.double()[..., None]
+        found[key] = total
     return found

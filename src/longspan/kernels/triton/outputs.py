@@ -1,4 +1,8 @@
-"""The forward pass: one program for a tile of query rows of one sample and head."""
+"""The forward pass: one program for a tile of query rows of one sample and head.
+
+Where a walk has few rows its keys are split: a program has one chunk of them, writes what it has
+summed to a side buffer, and one more kernel puts a row's chunks together, in order.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,17 @@ import triton
 import triton.language as tl
 
 from .pairs import (
-    FINE,
     LN2,
     careful_dot,
-    head_of,
     interval,
     key_range,
     keys_at,
     load_rows,
     load_tile,
     multiplier,
+    narrowed,
     pairs_of,
-    row_of,
+    place_of,
     scores,
     store_rows,
     tile_words,
@@ -26,191 +29,246 @@ from .pairs import (
 
 @triton.jit
 def _step(
-    top, total, acc, q, k, v, part, terms, reaches, drop, b, h, slot, live, row, i, low, high,
-    start, words, scale, each, D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr,
-    PDV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, KINDS: tl.constexpr, P: tl.constexpr,
-    TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr, FACTORS: tl.constexpr,
-    INNER: tl.constexpr, CAREFUL: tl.constexpr, PRECISION: tl.constexpr,
+    top, total, acc, q, given, part, at_rows, low, high, start, words, P: tl.constexpr,
+    INNER: tl.constexpr, MADE: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys. Of an inner one every pair exists."""
+    """One tile of keys. Of an inner one every pair exists whose key is not struck out."""
+    b, h, _, slot, live, row, i = at_rows
+    head = h // given.each
+    KINDS: tl.constexpr = MADE.KINDS
+    TERMS: tl.constexpr = MADE.TERMS
+    REACHES: tl.constexpr = MADE.REACHES
+    BN: tl.constexpr = KINDS[P][6]
+    masked: tl.constexpr = not (INNER and KINDS[P][1] == 0)
     key_slot = start + tl.arange(0, BN)
     key, present = keys_at(part, b, key_slot, KINDS, P)
-    keys = load_tile(k, b, h // each, start, key, present, D, PD, BN, KINDS[P][0], not INNER)
-    s = tl.dot(q, tl.trans(keys), input_precision=PRECISION)
-    exists = tl.full([BM, BN], True, tl.int1)
+    keys = load_tile(
+        given.k, b, head, start, key, present, MADE.D, MADE.PD, BN, KINDS[P][0], masked
+    )
+    s = tl.dot(q, tl.trans(keys), input_precision=MADE.PRECISION)
+    exists = tl.full([MADE.BM, BN], True, tl.int1)
     if not INNER:
         exists = pairs_of(
-            part, reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words,
-            KINDS, P, REACHES,
+            part, given.reaches, b, h, slot, live, row, i, low, high, key_slot, key, present,
+            words, KINDS, P, REACHES,
         )  # fmt: skip
-    s, exists = scores(s, exists, terms, scale, b, h, row, live, i, key, KINDS[P][4], TERMS)
+    elif masked:
+        exists = exists & present[None, :]
+    s, exists = scores(
+        s, exists, given.terms, given.scale, b, h, row, live, i, key, KINDS[P][4], TERMS
+    )
     s = tl.where(exists, s, float("-inf"))
     new = tl.maximum(top, tl.max(s, 1))
     shift = tl.where(new == float("-inf"), 0.0, new)
     p = tl.exp2(s - shift[:, None])
     old = tl.exp2(top - shift)
     total = total * old + tl.sum(p, 1)
-    if DROPOUT or FACTORS:
-        p *= multiplier(terms, drop, b, h, row, live, i, key, KINDS[P][4], TERMS, DROPOUT, BM, BN)
-    values = load_tile(v, b, h // each, start, key, present, DV, PDV, BN, KINDS[P][0], not INNER)
+    if MADE.DROPOUT or MADE.FACTORS:
+        p *= multiplier(
+            given.terms, given.drop, b, h, row, live, i, key, KINDS[P][4], TERMS,
+            MADE.DROPOUT, MADE.BM, BN,
+        )  # fmt: skip
+    values = load_tile(
+        given.v, b, head, start, key, present, MADE.DV, MADE.PDV, BN, KINDS[P][0], masked
+    )
     acc = acc * old[:, None]
-    if CAREFUL:
+    if MADE.CAREFUL:
         acc = careful_dot(p, exists, values, acc, BN)
     else:
-        acc = tl.dot(p.to(values.dtype), values, acc, input_precision=PRECISION)
+        acc = tl.dot(p.to(values.dtype), values, acc, input_precision=MADE.PRECISION)
     return new, total, acc
 
 
 @triton.jit
-def _all_keys(
-    q, k, v, parts, terms, reaches, drop, tile, b, h, place, slot, live, row, i, scale, each,
-    D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr,
-    DROPOUT: tl.constexpr, FACTORS: tl.constexpr, PLAIN: tl.constexpr, CAREFUL: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
+def _all_keys(q, given, parts, at_rows, tile, chunk, MADE: tl.constexpr):
     """The rows' largest score, sum and weighted values, and which rows have an interval at all."""
+    BM: tl.constexpr = MADE.BM
+    PDV: tl.constexpr = MADE.PDV
     top = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, PDV], tl.float32)
     some = tl.zeros([BM], tl.int1)
+    b, h, place, slot, live, row, i = at_rows
+    KINDS: tl.constexpr = MADE.KINDS
+    REACHES: tl.constexpr = MADE.REACHES
     for p in tl.static_range(len(KINDS)):
-        low, high = interval(parts[p], reaches, b, h, place, slot, live, row, i, KINDS, p, REACHES)
+        part = parts[p]
+        low, high = interval(
+            part, given.reaches, b, h, place, slot, live, row, i, KINDS, p, REACHES
+        )
         some = some | (low < high)
-        words = tl.zeros([BM], tl.int64)
+        if MADE.CHUNKS > 1:
+            low, high = narrowed(low, high, part.length, chunk, MADE.CHUNKS)
         if KINDS[p][3]:
             own = tile * BM // 64
-            for entry in range(tl.load(parts[p].start + own), tl.load(parts[p].start + own + 1)):
-                words = tile_words(parts[p], b, place, slot, entry, KINDS, p)
-                column = tl.load(parts[p].columns + entry) * 64
-                for start in range(column, column + 64, BN):
+            for entry in range(tl.load(part.start + own), tl.load(part.start + own + 1)):
+                words = tile_words(part, b, place, slot, entry, KINDS, p)
+                column = tl.load(part.columns + entry) * 64
+                for start in range(column, column + 64, KINDS[p][6]):
                     top, total, acc = _step(
-                        top, total, acc, q, k, v, parts[p], terms, reaches, drop, b, h, slot, live,
-                        row, i, low, high, start, words, scale, each, D, DV, PD, PDV, BM, BN,
-                        KINDS, p, TERMS, REACHES, DROPOUT, FACTORS, False, CAREFUL, PRECISION,
+                        top, total, acc, q, given, part, at_rows, low, high, start, words, p,
+                        False, MADE,
                     )  # fmt: skip
         else:
-            first, inner_first, inner_last, last = key_range(low, high, BN, PLAIN[p])
-            for start in range(first, inner_first, BN):
-                top, total, acc = _step(
-                    top, total, acc, q, k, v, parts[p], terms, reaches, drop, b, h, slot, live,
-                    row, i, low, high, start, words, scale, each, D, DV, PD, PDV, BM, BN, KINDS, p,
-                    TERMS, REACHES, DROPOUT, FACTORS, False, CAREFUL, PRECISION,
-                )  # fmt: skip
-            if PLAIN[p]:
-                for start in range(inner_first, inner_last, BN):
+            words = tl.zeros([BM], tl.int64)
+            edges = key_range(low, high, KINDS[p][6], MADE.PLAIN[p])
+            for segment in tl.static_range(3 if MADE.PLAIN[p] else 1):
+                for start in range(edges[segment], edges[segment + 1], KINDS[p][6]):
                     top, total, acc = _step(
-                        top, total, acc, q, k, v, parts[p], terms, reaches, drop, b, h, slot, live,
-                        row, i, low, high, start, words, scale, each, D, DV, PD, PDV, BM, BN,
-                        KINDS, p, TERMS, REACHES, DROPOUT, FACTORS, True, CAREFUL, PRECISION,
-                    )  # fmt: skip
-                for start in range(inner_last, last, BN):
-                    top, total, acc = _step(
-                        top, total, acc, q, k, v, parts[p], terms, reaches, drop, b, h, slot, live,
-                        row, i, low, high, start, words, scale, each, D, DV, PD, PDV, BM, BN,
-                        KINDS, p, TERMS, REACHES, DROPOUT, FACTORS, False, CAREFUL, PRECISION,
+                        top, total, acc, q, given, part, at_rows, low, high, start, words, p,
+                        segment == 1, MADE,
                     )  # fmt: skip
     return top, total, acc, some
 
 
 @triton.jit
-def _attend(
-    tile, unit, q, k, v, out, limits, broken, rows, parts, terms, reaches, drop, shift, places,
-    scale, each, tiles, D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr,
-    KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr,
-    FACTORS: tl.constexpr, PLAIN: tl.constexpr, FIRST: tl.constexpr, MERGED: tl.constexpr,
-    CAREFUL: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """One tile of rows, for one sample and head (a unit)."""
-    b = unit // places
-    place = unit % places
-    h = head_of(rows, place, LISTED)
-    slot = tile * BM + tl.arange(0, BM)
-    live = slot < rows.length
-    row = row_of(rows, b, slot, live, INDEXED)
-    i = row + shift
-    query = load_tile(q, b, h, tile * BM, row, live, D, PD, BM, INDEXED, True)
-    top, total, acc, some = _all_keys(
-        query, k, v, parts, terms, reaches, drop, tile, b, h, place, slot, live, row, i, scale,
-        each, D, DV, PD, PDV, BM, BN, KINDS, TERMS, REACHES, DROPOUT, FACTORS, PLAIN, CAREFUL,
-        PRECISION,
-    )  # fmt: skip
+def _finish(top, total, acc, out, limits, at_rows, own, MADE: tl.constexpr):
+    """Writes rows of which every pair is summed."""
+    b, h, _, _, _, row, _ = at_rows
     empty = total == 0.0
     y = acc / tl.where(empty, 1.0, total)[:, None]
     limit = tl.where(empty, float("-inf"), (top + tl.log2(total)) * LN2).to(tl.float64)
-    own = live
-    if not FIRST:
-        own = live & some
-    if not CAREFUL:
-        # Rows with a NaN are left to `repair`: it may be another row's.
-        bad = tl.max((acc != acc).to(tl.int32))
-        tl.store(broken + unit * tiles + tile, bad)
-        own = own & ((slot * 0 + bad) == 0)
-    if MERGED:
+    if MADE.MERGED:
         known = tl.load(at_limits(limits, b, h, row), mask=own, other=float("-inf"))
         larger = tl.maximum(known, limit)
         safe = tl.where(larger == float("-inf"), 0.0, larger)
         both = safe + tl.log(tl.exp(known - safe) + tl.exp(limit - safe))
         both = tl.where(larger == float("-inf"), float("-inf"), both)
         base = tl.where(larger == float("-inf"), 0.0, both)
-        before = load_rows(out, b, h, row, own, DV, PDV)
+        before = load_rows(out, b, h, row, own, MADE.DV, MADE.PDV)
         y = y * tl.exp(limit - base).to(tl.float32)[:, None]
         y += before * tl.exp(known - base).to(tl.float32)[:, None]
         limit = both
-    store_rows(out, y, b, h, row, own, DV, PDV, False)
+    store_rows(out, y, b, h, row, own, MADE.DV, MADE.PDV, False)
     tl.store(at_limits(limits, b, h, row), limit, mask=own)
 
 
 @triton.jit
-def outputs(
-    q, k, v, out, limits, broken, rows, parts, terms, reaches, drop, shift, places, scale, each,
-    tiles, D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr,
-    KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr,
-    FACTORS: tl.constexpr, PLAIN: tl.constexpr, FIRST: tl.constexpr, MERGED: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Attention of a walk's rows, and their log-sum-exp.
+def _attend(
+    tile, unit, given, out, limits, side, broken, rows, parts, places, tiles, MADE: tl.constexpr
+):
+    """One tile of rows and one chunk of their keys; a sample and head has CHUNKS units."""
+    at_rows = place_of(rows, tile, unit // MADE.CHUNKS, given.shift, places, MADE)
+    b, h, _, slot, live, row, _ = at_rows
+    query = load_tile(
+        given.q, b, h, tile * MADE.BM, row, live, MADE.D, MADE.PD, MADE.BM, MADE.INDEXED, True
+    )
+    top, total, acc, some = _all_keys(query, given, parts, at_rows, tile, unit % MADE.CHUNKS, MADE)
+    own = live
+    if MADE.CHUNKS == 1 and not MADE.FIRST:
+        own = live & some
+    if not MADE.CAREFUL:
+        # Rows with a NaN are left to `repair`: it may be another row's.
+        bad = tl.max((acc != acc).to(tl.int32))
+        tl.store(broken + unit * tiles + tile, bad)
+        own = own & ((slot * 0 + bad) == 0)
+    if MADE.CHUNKS == 1:
+        _finish(top, total, acc, out, limits, at_rows, own, MADE)
+    else:
+        store_rows(side.sums, acc, unit * 0, unit, slot, own, MADE.DV, MADE.PDV, False)
+        tl.store(at_limits(side.top, unit * 0, unit, slot), top, mask=own)
+        tl.store(at_limits(side.total, unit * 0, unit, slot), total, mask=own)
 
-    The FIRST walk writes every row; another only those that have an interval in it, over what is
-    there, or MERGED with it.
-    """
-    _attend(
-        tl.program_id(0), tl.program_id(1), q, k, v, out, limits, broken, rows, parts, terms,
-        reaches, drop, shift, places, scale, each, tiles, D, DV, PD, PDV, BM, BN, INDEXED, LISTED,
-        KINDS, TERMS, REACHES, DROPOUT, FACTORS, PLAIN, FIRST, MERGED, False, PRECISION,
-    )  # fmt: skip
+
+@triton.jit
+def outputs(given, out, limits, side, broken, rows, parts, places, tiles, MADE: tl.constexpr):
+    """Attention of a walk's rows, and their log-sum-exp; or, of several CHUNKS, what each sums."""
+    tile, unit = tl.program_id(0), tl.program_id(1)
+    _attend(tile, unit, given, out, limits, side, broken, rows, parts, places, tiles, MADE)
 
 
 @triton.jit
 def repair_outputs(
-    q, k, v, out, limits, broken, rows, parts, terms, reaches, drop, shift, places, scale, each,
-    tiles, units, D: tl.constexpr, DV: tl.constexpr, PD: tl.constexpr, PDV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, INDEXED: tl.constexpr, LISTED: tl.constexpr,
-    KINDS: tl.constexpr, TERMS: tl.constexpr, REACHES: tl.constexpr, DROPOUT: tl.constexpr,
-    FACTORS: tl.constexpr, PLAIN: tl.constexpr, FIRST: tl.constexpr, MERGED: tl.constexpr,
-    PRECISION: tl.constexpr, CHUNK: tl.constexpr,
+    given, out, limits, side, broken, rows, parts, places, tiles, units, MADE: tl.constexpr,
+    PIECES: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
     """The tiles in which a NaN appeared, once more, pair by pair. Most often there are none."""
-    start = tl.program_id(0) * CHUNK
-    if has_broken(broken, start, tiles * units, CHUNK):
-        for work in range(start, tl.minimum(start + CHUNK, tiles * units)):
-            if tl.load(broken + work) > 0:
-                for part_of in range(BM // FINE):
+    start = tl.program_id(0) * SPAN
+    found = broken_tiles(
+        broken, start, tiles, units, rows.length, PIECES * MADE.BM, SPAN, MADE.BY_ROW
+    )
+    if tl.max(found, 0) > 0:
+        for work in range(start, tl.minimum(start + SPAN, tiles * units)):
+            if is_broken(found, work - start, SPAN):
+                for piece in range(PIECES):
                     _attend(
-                        work % tiles * (BM // FINE) + part_of, work // tiles, q, k, v, out, limits,
-                        broken, rows, parts, terms, reaches, drop, shift, places, scale, each,
-                        tiles, D, DV, PD, PDV, FINE, FINE, INDEXED, LISTED, KINDS, TERMS, REACHES,
-                        DROPOUT, FACTORS, PLAIN, FIRST, MERGED, True, PRECISION,
+                        work % tiles * PIECES + piece, work // tiles, given, out, limits, side,
+                        broken, rows, parts, places, tiles, MADE,
                     )  # fmt: skip
 
 
 @triton.jit
-def has_broken(broken, start, count, CHUNK: tl.constexpr):
-    """Whether one of the tiles from `start` on has to be repaired."""
-    place = start + tl.arange(0, CHUNK)
-    return tl.max(tl.load(broken + place, mask=place < count, other=0), 0) > 0
+def join_outputs(given, out, limits, side, rows, parts, places, MADE: tl.constexpr):
+    """Puts the chunks of a walk's rows together."""
+    CHUNKS: tl.constexpr = MADE.CHUNKS
+    BM: tl.constexpr = MADE.BM
+    PDV: tl.constexpr = MADE.PDV
+    unit = tl.program_id(1)
+    at_rows = place_of(rows, tl.program_id(0), unit, given.shift, places, MADE)
+    slot, live = at_rows.slot, at_rows.live
+    top = tl.full([BM], float("-inf"), tl.float32)
+    total = tl.zeros([BM], tl.float32)
+    acc = tl.zeros([BM, PDV], tl.float32)
+    for chunk in tl.static_range(CHUNKS):
+        own = unit * CHUNKS + chunk
+        more_top = tl.load(at_limits(side.top, unit * 0, own, slot), mask=live, other=float("-inf"))
+        more_total = tl.load(at_limits(side.total, unit * 0, own, slot), mask=live, other=0.0)
+        more = load_rows(side.sums, unit * 0, own, slot, live, MADE.DV, PDV)
+        new = tl.maximum(top, more_top)
+        safe = tl.where(new == float("-inf"), 0.0, new)
+        old = tl.exp2(top - safe)
+        fresh = tl.exp2(more_top - safe)
+        total = total * old + more_total * fresh
+        acc = acc * old[:, None] + more * fresh[:, None]
+        top = new
+    to = live
+    if not MADE.FIRST:
+        to = live & some_interval(given, parts, at_rows, MADE)
+    _finish(top, total, acc, out, limits, at_rows, to, MADE)
+
+
+@triton.jit
+def some_interval(given, parts, at_rows, MADE: tl.constexpr):
+    """Which rows have an interval in one of the parts."""
+    BM: tl.constexpr = MADE.BM
+    KINDS: tl.constexpr = MADE.KINDS
+    REACHES: tl.constexpr = MADE.REACHES
+    b, h, place, slot, live, row, i = at_rows
+    some = tl.zeros([BM], tl.int1)
+    for p in tl.static_range(len(KINDS)):
+        low, high = interval(
+            parts[p], given.reaches, b, h, place, slot, live, row, i, KINDS, p, REACHES
+        )
+        some = some | (low < high)
+    return some
+
+
+@triton.jit
+def broken_tiles(
+    broken, start, tiles, units, length, ROWS: tl.constexpr, SPAN: tl.constexpr,
+    BY_ROW: tl.constexpr,
+):  # fmt: skip
+    """Which of SPAN tiles from `start` on have to be repaired, above 0 for such.
+
+    `broken` has a number for every tile; or, BY_ROW, one for every row of every unit, of which
+    each has `length`, and a NaN among the ROWS of a tile says it.
+    """
+    work = start + tl.arange(0, SPAN)
+    there = work < tiles * units
+    if BY_ROW:
+        row = (work % tiles)[:, None] * ROWS + tl.arange(0, ROWS)[None, :]
+        first = (work // tiles).to(tl.int64) * length
+        mask = there[:, None] & (row < length)
+        found = tl.load(broken + (first[:, None] + row), mask=mask, other=0.0)
+        return tl.max((found != found).to(tl.int32), 1)
+    else:
+        return tl.load(broken + work, mask=there, other=0)
+
+
+@triton.jit
+def is_broken(found, number, SPAN: tl.constexpr):
+    """Whether one of the tiles that were found has to be repaired."""
+    return tl.max(tl.where(tl.arange(0, SPAN) == number, found, 0), 0) > 0
 
 
 @triton.jit

@@ -2,15 +2,19 @@
 
 Parts and weights have tuples of constants, by which a kernel is specialised:
     KINDS: for each part (keys have an index, some are struck out, documents, tile list, the bits of
-        the weights that act, the stride of its order of keys)
+        the weights that act, the stride of its order of keys, keys of a tile at most)
     TERMS: for each weight (kind, its number, normalised, the place of its gradient or −1)
     REACHES: the numbers of the weights that cut, beside `reaches`: how far each row looks
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
+
+from ...weights import conversions
 
 BELL_BIAS = tl.constexpr(0)
 BELL_SCORE = tl.constexpr(1)
@@ -20,12 +24,38 @@ BIAS = tl.constexpr(4)
 DISTANCE = tl.constexpr(5)
 ALIBI = tl.constexpr(6)
 
-# Rows or keys that are computed at once where care is needed.
-FINE = tl.constexpr(16)
-
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 LOWEST_RAMP = tl.constexpr(1.1754944e-38)
+
+SLACK = tl.constexpr(conversions.SLACK)
+FARTHEST = tl.constexpr(float(conversions.FARTHEST))
+
+
+class Place(NamedTuple):
+    """Some query rows of one sample and head: their slots in the walk's order, which of them there
+    are, and their positions among queries and among keys.
+    """
+
+    b: Any
+    h: Any
+    place: Any
+    slot: Any
+    live: Any
+    row: Any
+    i: Any
+
+
+@triton.jit
+def place_of(rows, tile, unit, shift, places, MADE: tl.constexpr):
+    """A tile of a walk's rows, for one sample and head (a unit)."""
+    b = unit // places
+    place = unit % places
+    h = head_of(rows, place, MADE.LISTED)
+    slot = tile * MADE.BM + tl.arange(0, MADE.BM)
+    live = slot < rows.length
+    row = row_of(rows, b, slot, live, MADE.INDEXED)
+    return Place(b, h, place, slot, live, row, row + shift)
 
 
 @triton.jit
@@ -109,6 +139,28 @@ def store_rows(
 
 
 @triton.jit
+def bell_reach(variance, curve, most):
+    """Where bells fall to their threshold, by the rules of `functional.reach.integer_reach`, in
+    float64 as there; `curve` is −2·ln(threshold).
+    """
+    # NaN, and what is below 0, see themselves alone.
+    square = tl.where(variance > 0.0, variance.to(tl.float64) * curve, 0.0)
+    reach = tl.floor(tl.sqrt(square) + tl.full(square.shape, SLACK, tl.float64))
+    return tl.minimum(tl.minimum(reach, FARTHEST).to(tl.int32), most)
+
+
+@triton.jit
+def reach_of(reach, b, h, row, live):
+    """How far some rows look."""
+    found = tl.load(at(reach, b, h, row), mask=live, other=0)
+    if len(reach.bell) > 0:
+        # As an argument a number would be rounded to float32, its bits are not.
+        bits = row.to(tl.int64) * 0 + reach.bell[0]
+        found = bell_reach(found, bits.to(tl.float64, bitcast=True), reach.bell[1])
+    return found
+
+
+@triton.jit
 def interval(
     part, reaches, b, h, place, slot, live, row, i,
     KINDS: tl.constexpr, P: tl.constexpr, REACHES: tl.constexpr,
@@ -122,7 +174,7 @@ def interval(
     high = tl.load(start + slot, mask=live, other=0)
     for r in tl.static_range(len(REACHES)):
         if (KINDS[P][4] >> REACHES[r]) & 1:
-            reach = tl.load(at(reaches[r], b, h, row), mask=live, other=0)
+            reach = reach_of(reaches[r], b, h, row, live)
             if not KINDS[P][0]:
                 low = tl.maximum(low, i - reach)
                 high = tl.minimum(high, i + reach + 1)
@@ -133,6 +185,16 @@ def interval(
                 upto = tl.maximum(offset + reach + KINDS[P][5], 0) // KINDS[P][5]
                 high = tl.minimum(high, low + upto)
                 low += (tl.maximum(offset - reach, 0) + KINDS[P][5] - 1) // KINDS[P][5]
+    some = low < high
+    return tl.where(some, low, 0), tl.where(some, high, 0)
+
+
+@triton.jit
+def narrowed(low, high, length, chunk, CHUNKS: tl.constexpr):
+    """What the rows' intervals have in one of CHUNKS runs of keys; (0, 0) for nothing."""
+    span = tl.cdiv(tl.cdiv(length, CHUNKS), 64) * 64
+    low = tl.maximum(low, chunk * span)
+    high = tl.minimum(high, chunk * span + span)
     some = low < high
     return tl.where(some, low, 0), tl.where(some, high, 0)
 
@@ -189,7 +251,7 @@ def pairs_of(
     if KINDS[P][0]:
         for r in tl.static_range(len(REACHES)):
             if (KINDS[P][4] >> REACHES[r]) & 1:
-                reach = tl.load(at(reaches[r], b, h, row), mask=live, other=0)
+                reach = reach_of(reaches[r], b, h, row, live)
                 exists = exists & (tl.abs(key[None, :] - i[:, None]) <= reach[:, None])
     return exists
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from functools import lru_cache
 
 import torch
@@ -12,14 +13,12 @@ from torch import Tensor
 
 from ...weights import conversions
 from ..problem import BellReach, RampReach, Reach, SameReach
-from .arguments import Numbers, per_row
+from .arguments import ReachValues, per_row
+from .pairs import FARTHEST, bell_reach
 
 __all__ = ["reaches_of"]
 
 BLOCK = 1024
-
-SLACK = tl.constexpr(conversions.SLACK)
-FARTHEST = tl.constexpr(float(conversions.FARTHEST))
 
 
 @triton.jit
@@ -39,39 +38,45 @@ def _rounded(  # type: ignore[no-untyped-def]
     start = values.data + (unit // heads).to(tl.int64) * values.batch
     start += (unit % heads).to(tl.int64) * values.head
     start += (place % rows).to(tl.int64) * values.row
-    value = tl.load(start, mask=live, other=0.0).to(tl.float64)
+    value = tl.load(start, mask=live, other=0.0)
     constant = tl.full([BLOCK], CONSTANT, tl.float64)
     if BELL:
-        # NaN, and what is below 0, see themselves alone.
-        square = tl.where(value > 0.0, value * constant, 0.0)
-        reach = tl.floor(tl.sqrt(square) + tl.full([BLOCK], SLACK, tl.float64))
+        reach = bell_reach(value, constant, most)
     else:
-        reach = tl.ceil(constant + value) - 1.0
+        reach = tl.ceil(constant + value.to(tl.float64)) - 1.0
         reach = tl.where(reach == reach, tl.maximum(reach, -1.0), 0.0)
-    reach = tl.minimum(reach, FARTHEST).to(tl.int32)
-    tl.store(found + place, tl.minimum(reach, most), mask=live)
+        reach = tl.minimum(reach, FARTHEST).to(tl.int32)
+    tl.store(found + place, reach, mask=live)
 
 
-def reaches_of(reaches: tuple[Reach, ...], device: torch.device) -> tuple[Numbers, ...]:
-    """The reaches as int32 `(B|1, H|1, N|1)`."""
-    return tuple(_numbers(reach, device) for reach in reaches)
+def reaches_of(
+    reaches: tuple[Reach, ...], device: torch.device, *, where_read: bool = False
+) -> tuple[ReachValues, ...]:
+    """The reaches as int32 `(B|1, H|1, N|1)`; or, of bells, left to be computed `where_read`: for
+    kernels that most often read none.
+    """
+    return tuple(_values(reach, device, where_read) for reach in reaches)
 
 
-def _numbers(reach: Reach, device: torch.device) -> Numbers:
+def _values(reach: Reach, device: torch.device, where_read: bool) -> ReachValues:
     if isinstance(reach, SameReach):
         return _same(reach.tokens, device)
     if isinstance(reach, BellReach):
-        return _computed(reach.variance, reach.most, True, -2 * math.log(reach.threshold))
+        curve = -2 * math.log(reach.threshold)
+        if where_read:
+            (bits,) = struct.unpack("<q", struct.pack("<d", curve))
+            return ReachValues(*per_row(reach.variance), (bits, reach.most))
+        return _computed(reach.variance, reach.most, True, curve)
     assert isinstance(reach, RampReach)
     return _computed(reach.span, conversions.FARTHEST, False, reach.softness)
 
 
 @lru_cache(maxsize=256)
-def _same(tokens: int, device: torch.device) -> Numbers:
-    return Numbers(torch.tensor([tokens], dtype=torch.int32, device=device), 0, 0, 0)
+def _same(tokens: int, device: torch.device) -> ReachValues:
+    return ReachValues(torch.tensor([tokens], dtype=torch.int32, device=device), 0, 0, 0)
 
 
-def _computed(values: Tensor, most: int, bell: bool, constant: float) -> Numbers:
+def _computed(values: Tensor, most: int, bell: bool, constant: float) -> ReachValues:
     found = torch.empty(values.shape, dtype=torch.int32, device=values.device)
     _, heads, rows = values.shape
     count = found.numel()
@@ -86,4 +91,4 @@ def _computed(values: Tensor, most: int, bell: bool, constant: float) -> Numbers
         CONSTANT=constant,
         BLOCK=BLOCK,
     )
-    return per_row(found)
+    return ReachValues(*per_row(found))

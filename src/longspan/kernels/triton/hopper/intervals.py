@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from ...problem import BellReach, BellTerm, Problem
 from ..arguments import Numbers, PartValues, per_row
 from . import ring
+from .launching import start
 from .ring import Intervals
 from .rows import columns_of_rows, rows_of_arrays, rows_of_bells
 
@@ -137,33 +138,23 @@ def _of_bells(
     table = torch.empty(
         5 * shape.units * shape.tiles if table_too else 1, dtype=torch.int32, device=device
     )
-    rows_of_bells[(-(-shape.tiles // TILES), shape.units)](
-        per_row(variance),
-        bells,
-        low,
-        high,
-        rows,
-        widths,
-        table,
-        shape.n,
-        shape.m,
-        left,
-        right,
-        reach.most if reach is not None else shape.m,
-        scale,
-        shape.stride,
-        shape.heads,
-        shape.tiles,
-        CURVE=-2 * math.log(reach.threshold) if reach is not None else 0.0,
-        KIND=kind,
-        CUT=cut,
-        ARRAYS=band is None,
-        TABLE=table_too,
-        BM=BLOCK,
-        BN=BLOCK,
-        TILES=TILES,
+    threshold = reach.threshold if reach is not None else 1.0
+    most = reach.most if reach is not None else shape.m
+    given = per_row(variance)
+    start(
+        rows_of_bells,
+        (device, *shape, kind, band, most, threshold, given[1:], low[1:], high[1:]),
+        (-(-shape.tiles // TILES), shape.units),
+        (
+            given, bells, low, high, rows, widths, table, shape.n, shape.m, left, right, most,
+            scale, shape.stride, shape.heads, shape.tiles,
+        ),
+        {
+            "CURVE": -2 * math.log(threshold), "KIND": kind, "CUT": cut, "ARRAYS": band is None,
+            "TABLE": table_too, "BM": BLOCK, "BN": BLOCK, "TILES": TILES,
+        },
         num_warps=2,
-    )
+    )  # fmt: skip
     return RowFacts(kind, shape.intervals(rows, widths, table, (left, right)), bells, table)
 
 
@@ -171,19 +162,12 @@ def _of_arrays(low: Numbers, high: Numbers, shape: _Shape, n: int, m: int) -> Ro
     device = low.data.device
     whole = torch.empty((2, shape.units, shape.stride), dtype=torch.int32, device=device)
     table = torch.empty(5 * shape.units * shape.tiles, dtype=torch.int32, device=device)
-    rows_of_arrays[(-(-shape.tiles // TILES), shape.units)](
-        low,
-        high,
-        whole[0],
-        whole[1],
-        table,
-        n,
-        shape.stride,
-        shape.heads,
-        shape.tiles,
-        BM=BLOCK,
-        BN=BLOCK,
-        TILES=TILES,
+    start(
+        rows_of_arrays,
+        (device, *shape, low[1:], high[1:]),
+        (-(-shape.tiles // TILES), shape.units),
+        (low, high, whole[0], whole[1], table, n, shape.stride, shape.heads, shape.tiles),
+        {"BM": BLOCK, "BN": BLOCK, "TILES": TILES},
         num_warps=2,
     )
     return RowFacts(ROWS, shape.intervals(whole[0], whole[1], table, (m, m)), table, table)
@@ -196,14 +180,12 @@ def with_columns(facts: RowFacts, m: int) -> RowFacts:
     tiles, key_tiles, table = facts.intervals.tiles, -(-m // BLOCK), facts.intervals.table
     units = table.numel() // (5 * tiles)
     columns = torch.empty(2 * units * key_tiles, dtype=torch.int32, device=table.device)
-    columns_of_rows[(-(-key_tiles // KEYS_AT_ONCE), units)](
-        table,
-        columns,
-        tiles,
-        key_tiles,
-        BM=BLOCK,
-        BN=BLOCK,
-        KEYS=KEYS_AT_ONCE,
-        SCAN=min(1 << max(tiles - 1, 1).bit_length(), MOST_SCANNED),
+    scan = min(1 << max(tiles - 1, 1).bit_length(), MOST_SCANNED)
+    start(
+        columns_of_rows,
+        (table.device, units, tiles, key_tiles),
+        (-(-key_tiles // KEYS_AT_ONCE), units),
+        (table, columns, tiles, key_tiles),
+        {"BM": BLOCK, "BN": BLOCK, "KEYS": KEYS_AT_ONCE, "SCAN": scan},
     )
     return facts._replace(columns=columns)

@@ -140,10 +140,16 @@ def _step(
         if has_edge:
             p = gl.where(within(column[None, :], (low - start)[:, None], width), p, 0.0)
     elif KIND == REACH:
-        p = gl.where(gl.abs(d) <= vectors.index(NUMBERS * slot + 3).reshape([1, BM]).load(LS), p, 0.0)
+        p = gl.where(
+            gl.abs(d) <= vectors.index(NUMBERS * slot + 3).reshape([1, BM]).load(LS), p, 0.0
+        )
     else:
-        lowest = vectors.index(NUMBERS * slot + 3).reshape([1, BM]).load(LS).to(gl.int32, bitcast=True)
-        most = vectors.index(NUMBERS * slot + 4).reshape([1, BM]).load(LS).to(gl.int32, bitcast=True)
+        lowest = (
+            vectors.index(NUMBERS * slot + 3).reshape([1, BM]).load(LS).to(gl.int32, bitcast=True)
+        )
+        most = (
+            vectors.index(NUMBERS * slot + 4).reshape([1, BM]).load(LS).to(gl.int32, bitcast=True)
+        )
         p = gl.where(within(key[:, None], lowest, most), p, 0.0)
     dp = warpgroup_mma_wait(0, deps=[dp])
     weights = gl.convert_layout(p.to(qs.dtype), gl.DotOperandLayout(0, LO, 2))

@@ -9,17 +9,21 @@ import torch
 from torch import Tensor
 
 from ...problem import BellReach, BellTerm, Problem, SameReach
-from ..arguments import walk_arguments
+from ..arguments import vectors, walk_arguments
 from ..configs import HopperOptions, hopper_options
+from . import repair
 from .descriptors import numbers_tiles, padded_head, tiles_of
 from .intervals import BLOCK, NUMBERS, RowFacts, band_facts, facts_of, with_columns
 from .keys import key_gradients
+from .launching import start
 from .outputs import outputs
 from .queries import query_gradients
+from .repair import repair_gradients, repair_outputs
 
 __all__ = ["backward", "forward", "takes"]
 
 LARGEST_HEAD = 128
+SCAN = repair.SCAN.value
 
 
 def takes(problem: Problem) -> bool:
@@ -90,52 +94,68 @@ def _processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _options(name: str, problem: Problem) -> HopperOptions:
-    return hopper_options(name, padded_head(problem.q.shape[3]))
+class _Launcher:
+    """Launches the kernels of one call."""
 
+    def __init__(self, problem: Problem, facts: RowFacts, *more: Tensor) -> None:
+        q, k, v = problem.q, problem.k, problem.v
+        numbers = tuple(x for x in facts.intervals if type(x) is int)
+        strides = tuple(x.stride() for x in (q, k, v, *more))
+        self.key = (q.device, q.dtype, q.shape, k.shape, strides, facts.kind, numbers)
+        self.processors = _processors(q.device)
+        self.head, self.bell = padded_head(q.shape[3]), bool(problem.terms)
+        self.constants = {"KIND": facts.kind, "BELL": self.bell, "PD": self.head}
 
-# Compiled kernels, and the constants that their launches end with. Triton finds them too, but takes
-# longer to do so than the kernels take to run.
-_COMPILED: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
+    def options(self, name: str) -> HopperOptions:
+        return hopper_options(name, self.head)
 
+    def persistent(
+        self, kernel: Any, options: HopperOptions, works: int, arguments: tuple[Any, ...],
+        **constants: Any,
+    ) -> None:  # fmt: skip
+        """Launches a kernel whose programs share its works among them."""
+        constants["RING"] = options.ring
+        programs = min(works, options.programs * self.processors)
+        more = {"num_warps": 4, "maxnreg": options.registers}
+        self.start(kernel, programs, options, arguments, constants, **more)
 
-def _launch(
-    kernel: Any, options: HopperOptions, works: int, problem: Problem, facts: RowFacts,
-    *arguments: Any, **more: Any,
-) -> None:  # fmt: skip
-    q = problem.q
-    head, bell = padded_head(q.shape[3]), bool(problem.terms)
-    # Triton makes kernels of their own for numbers that are 1 or divisible by 16.
-    numbers = tuple((x == 1) + 2 * (x % 16 == 0) for x in facts.intervals if type(x) is int)
-    key = (kernel.fn, q.device, q.dtype, head, bell, facts.kind, options, numbers)
-    programs = min(works, options.programs * _processors(q.device))
-    known = _COMPILED.get(key)
-    if known is None:
-        constants = {"KIND": facts.kind, "PD": head, "RING": options.ring, "BELL": bell, **more}
-        compiled = kernel[(programs,)](
-            *arguments, **constants, num_warps=4, maxnreg=options.registers
-        )
-        last = tuple(constants[name] for name in kernel.arg_names[len(arguments) :])
-        _COMPILED[key] = compiled, last
-    else:
-        known[0][programs, 1, 1](*arguments, *known[1])
+    def start(
+        self, kernel: Any, programs: int, options: HopperOptions | None, arguments: tuple[Any, ...],
+        constants: dict[str, Any], **more: int,
+    ) -> None:  # fmt: skip
+        key = (self.bell, options, *self.key)
+        start(kernel, key, (programs, 1), arguments, self.constants | constants, **more)
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     """Attention, and every row's log-sum-exp, float32 `(B, H, N)`."""
     q, k, v = problem.q, problem.k, problem.v
-    batch, heads, n, _ = q.shape
+    batch, heads, n, channels = q.shape
+    m, each = k.shape[2], heads // k.shape[1]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     limits = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     facts = _facts(problem, False, limits)
+    launcher = _Launcher(problem, facts)
     tiles = -(-n // BLOCK)
     works = batch * heads * tiles
-    options = _options("outputs", problem)
-    _launch(
-        outputs, options, works, problem, facts,
-        tiles_of(q, BLOCK), tiles_of(k, options.step), tiles_of(v, options.step),
-        tiles_of(out, BLOCK), limits, facts.intervals, facts.bells, heads, heads // k.shape[1], n,
-        k.shape[2], tiles, works, problem.scale, BM=BLOCK, BN=options.step,
+    options = launcher.options("outputs")
+    launcher.persistent(
+        outputs, options, works,
+        (
+            tiles_of(q, BLOCK), tiles_of(k, options.step), tiles_of(v, options.step),
+            tiles_of(out, BLOCK), limits, facts.intervals, facts.bells, heads, each, n, m, tiles,
+            works, problem.scale,
+        ),
+        BM=BLOCK, BN=options.step,
+    )  # fmt: skip
+    rows = batch * heads * n
+    launcher.start(
+        repair_outputs, -(-rows // SCAN), None,
+        (
+            vectors(q), vectors(k), vectors(v), vectors(out), limits, facts.intervals, facts.bells,
+            heads, each, n, m, rows, problem.scale,
+        ),
+        {"D": channels},
     )  # fmt: skip
     return out, limits
 
@@ -145,7 +165,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, dict[tuple[int, str], Tensor]]:
     """Gradients of q, k and v, and of the bell's variance."""
     q, k, v = problem.q, problem.k, problem.v
-    batch, heads, n, _ = q.shape
+    batch, heads, n, channels = q.shape
     key_heads, m = k.shape[1], k.shape[2]
     dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (k, v))
@@ -157,24 +177,41 @@ def backward(
     bells = [(term.number, "variance") for term in problem.terms]
     to_bells = torch.empty_like(limits) if bells else limits
     facts = _facts(problem, True, limits)
-    given, limits = _readable(grad), limits.contiguous()
+    out, given, limits = _readable(out), _readable(grad), limits.contiguous()
+    launcher = _Launcher(problem, facts, out, given)
     each, tiles, key_tiles = heads // key_heads, -(-n // BLOCK), -(-m // BLOCK)
     works, key_works = batch * heads * tiles, batch * key_heads * key_tiles
-    options = _options("queries", problem)
-    _launch(
-        query_gradients, options, works, problem, facts,
-        tiles_of(q, BLOCK), tiles_of(k, options.step), tiles_of(v, options.step),
-        tiles_of(_readable(out), BLOCK), tiles_of(given, BLOCK), tiles_of(dq, BLOCK), limits,
-        stats, to_bells, row_checks, facts.intervals, facts.bells, heads, each, n, m, tiles, works,
-        stride, problem.scale, BM=BLOCK, BN=options.step, TURNS=options.turns,
+    options = launcher.options("queries")
+    launcher.persistent(
+        query_gradients, options, works,
+        (
+            tiles_of(q, BLOCK), tiles_of(k, options.step), tiles_of(v, options.step),
+            tiles_of(out, BLOCK), tiles_of(given, BLOCK), tiles_of(dq, BLOCK), limits, stats,
+            to_bells, row_checks, facts.intervals, facts.bells, heads, each, n, m, tiles, works,
+            stride, problem.scale,
+        ),
+        BM=BLOCK, BN=options.step, TURNS=options.turns,
     )  # fmt: skip
-    options = _options("keys", problem)
-    _launch(
-        key_gradients, options, key_works, problem, facts,
-        tiles_of(q, options.step), tiles_of(k, BLOCK), tiles_of(v, BLOCK),
-        tiles_of(given, options.step), tiles_of(dk, BLOCK), tiles_of(dv, BLOCK),
-        numbers_tiles(stats, n, options.step), key_checks, facts.intervals, facts.columns, heads,
-        key_heads, each, n, m, key_tiles, key_works, problem.scale, BM=options.step, BN=BLOCK,
-        TURNS=options.turns,
+    options = launcher.options("keys")
+    launcher.persistent(
+        key_gradients, options, key_works,
+        (
+            tiles_of(q, options.step), tiles_of(k, BLOCK), tiles_of(v, BLOCK),
+            tiles_of(given, options.step), tiles_of(dk, BLOCK), tiles_of(dv, BLOCK),
+            numbers_tiles(stats, n, options.step), key_checks, facts.intervals, facts.columns,
+            heads, key_heads, each, n, m, key_tiles, key_works, problem.scale,
+        ),
+        BM=options.step, BN=BLOCK, TURNS=options.turns,
+    )  # fmt: skip
+    rows, keys = row_checks.numel(), key_checks.numel()
+    row_programs, key_programs = -(-rows // SCAN), -(-keys // SCAN)
+    launcher.start(
+        repair_gradients, row_programs + key_programs, None,
+        (
+            vectors(q), vectors(k), vectors(v), vectors(given), vectors(dq), vectors(dk),
+            vectors(dv), stats, to_bells, row_checks, key_checks, facts.intervals, facts.columns,
+            heads, key_heads, each, n, m, rows, keys, row_programs, stride, problem.scale,
+        ),
+        {"D": channels, "NUMBERS": NUMBERS},
     )  # fmt: skip
     return dq, dk, dv, {key: to_bells for key in bells if key in wanted}

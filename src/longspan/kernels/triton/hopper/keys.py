@@ -61,9 +61,9 @@ def _start_number(stats, vectors, bar, unit, row, slot, PLACE: gl.constexpr):
 
 @gluon.jit
 def _load(
-    q, k, v, grad, stats, qs, gs, ks, vs, vectors, bars, intervals, columns, heads, key_heads, each, n, m, tiles, works, PD: gl.constexpr, BM: gl.constexpr,
-    BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr,
-    TURNS: gl.constexpr,
+    q, k, v, grad, stats, qs, gs, ks, vs, vectors, bars, intervals, columns, heads, key_heads,
+    each, n, m, tiles, works, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
 ):  # fmt: skip
     """Loads what the consumer reads; past the end all of it is 0: no contribution. The barriers:
     those of rows that are there and of places that are free, RING each, and the same of keys, 2
@@ -111,10 +111,9 @@ def _load(
 
 @gluon.jit
 def _step(
-    t, number, first, has_edge, keys, values, qs, gs, vectors, bars, dk, dv, column, column_f, key, key_f,
-    low, width, scale_log2, KIND: gl.constexpr, BELL: gl.constexpr,
-    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr,
-    LO: gl.constexpr,
+    t, number, first, has_edge, keys, values, qs, gs, vectors, bars, dk, dv, column, column_f, key,
+    key_f, low, width, scale_log2, KIND: gl.constexpr, BELL: gl.constexpr, PD: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
     """One tile of rows. Scores are `(keys, rows)`, so that what follows takes them from
     registers.
@@ -230,8 +229,9 @@ def _compute(
     "checks", "columns", "heads", "key_heads", "each", "n", "m", "tiles", "works", "scale",
 ])  # fmt: skip
 def key_gradients(
-    q, k, v, grad, dk_out, dv_out, stats, checks, intervals, columns, heads, key_heads, each, n, m, tiles, works, scale, KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
-    BN: gl.constexpr, RING: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
+    q, k, v, grad, dk_out, dv_out, stats, checks, intervals, columns, heads, key_heads, each, n, m,
+    tiles, works, scale, KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    RING: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
 ):  # fmt: skip
     """dk and dv.
 
@@ -263,9 +263,8 @@ def key_gradients(
                 key_heads, each, n, m, tiles, works, scale, PD, BM, BN, RING, KIND, BELL, TURNS,
             )),
             (_load, (
-                q, k, v, grad, stats, qs, gs, ks, vs, vectors, bars,
-                intervals, columns, heads, key_heads, each, n, m, tiles, works, PD, BM, BN, RING, KIND,
-                BELL, TURNS,
+                q, k, v, grad, stats, qs, gs, ks, vs, vectors, bars, intervals, columns, heads,
+                key_heads, each, n, m, tiles, works, PD, BM, BN, RING, KIND, BELL, TURNS,
             )),
         ],
         [1],

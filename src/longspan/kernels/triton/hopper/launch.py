@@ -1,4 +1,4 @@
-"""Launches the kernels for Hopper: problems whose rows have one interval each, in half precision."""
+"""Launches the kernels for Hopper: for problems in half precision whose rows have one interval."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def _readable(x: Tensor) -> Tensor:
 
 
 def _facts(problem: Problem, columns: bool, none: Tensor) -> RowFacts:
-    """What is known about the rows, from the last time where nothing in it can change; `none` stands
-    for what is not needed.
+    """What is known about the rows, from the last time where nothing in it can change; `none`
+    stands for what is not needed.
     """
     walk = problem.open_layout.walks[0]
     band = walk.parts[0].band

@@ -31,12 +31,11 @@ from .ring import (
 
 @gluon.jit
 def _load(
-    q, k, v, qs, ks, vs, bars, intervals, heads, each, n, m, tiles, works,
-    PD: gl.constexpr, BM: gl.constexpr,
-    BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr,
+    q, k, v, qs, ks, vs, bars, intervals, heads, each, n, m, tiles, works, PD: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr,
 ):  # fmt: skip
-    """Loads what the consumer reads. The barriers: those of keys that are there and of places that are
-    free, RING each, and the same of queries, 2 each.
+    """Loads what the consumer reads. The barriers: those of keys that are there and of places that
+    are free, RING each, and the same of queries, 2 each.
     """
     work = gl.program_id(0)
     number = 0
@@ -65,10 +64,9 @@ def _load(
 
 @gluon.jit
 def _step(
-    t, number, first, has_edge, query, ks, vs, bars, acc, top, total, column, column_f, bell, row_f, low,
-    width, scale_log2, BELL: gl.constexpr,
-    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr,
-    LS: gl.constexpr, LO: gl.constexpr,
+    t, number, first, has_edge, query, ks, vs, bars, acc, top, total, column, column_f, bell,
+    row_f, low, width, scale_log2, BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
     """One tile of keys. The product with its values is left running while the next scores queue
     behind it.
@@ -137,8 +135,8 @@ def _compute(
         for t in range(0, steps):
             acc, top, total = _step(
                 t, number + t, first, (t < lower) | (t >= upper), query, ks, vs, bars, acc, top,
-                total, column, column_f, bell, row_f, low, width, scale_log2, BELL, PD, BM,
-                BN, RING, LS, LO,
+                total, column, column_f, bell, row_f, low, width, scale_log2, BELL, PD, BM, BN,
+                RING, LS, LO,
             )  # fmt: skip
         release(bars.index(2 * RING + 2 + turn))
         acc = warpgroup_mma_wait(0, deps=[acc])
@@ -189,7 +187,8 @@ def outputs(
     gl.warp_specialize(
         [
             (_compute, (
-                out, limits, bells, qs, ks, vs, ys, bars, intervals, heads, n, m, tiles, works, scale, PD, BM, BN, RING, KIND, BELL,
+                out, limits, bells, qs, ks, vs, ys, bars, intervals, heads, n, m, tiles, works,
+                scale, PD, BM, BN, RING, KIND, BELL,
             )),
             (_load, (
                 q, k, v, qs, ks, vs, bars, intervals, heads, each, n, m, tiles, works, PD, BM, BN,

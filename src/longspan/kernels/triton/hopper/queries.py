@@ -34,8 +34,8 @@ from .ring import (
 @gluon.jit
 def _load(
     q, k, v, out, grad, qs, gs, os, ks, vs, bars, intervals, heads, each, n, m, tiles, works,
-    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr,
-    KIND: gl.constexpr, TURNS: gl.constexpr,
+    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr,
+    TURNS: gl.constexpr,
 ):  # fmt: skip
     """Loads what the consumer reads. The barriers: those of keys that are there and of places that
     are free, RING each; the same of queries and gradients, 2 each; and of outputs, 1 each.
@@ -73,10 +73,9 @@ def _load(
 
 @gluon.jit
 def _step(
-    t, number, first, has_edge, query, gradient, ks, vs, bars, acc, to_bell, column, column_f, bell, row_f,
-    low, width, limit, mean, scale_log2, BELL: gl.constexpr,
-    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr,
-    LO: gl.constexpr,
+    t, number, first, has_edge, query, gradient, ks, vs, bars, acc, to_bell, column, column_f,
+    bell, row_f, low, width, limit, mean, scale_log2, BELL: gl.constexpr, PD: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
     """One tile of keys."""
     slot = number % RING
@@ -111,9 +110,8 @@ def _step(
 @gluon.jit
 def _compute(
     dq, limits, stats, to_bells, checks, bells, qs, gs, os, ys, ks, vs, bars, intervals, heads, n,
-    m, tiles, works, stats_stride, scale, PD: gl.constexpr, BM: gl.constexpr,
-    BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr,
-    TURNS: gl.constexpr,
+    m, tiles, works, stats_stride, scale, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
 ):  # fmt: skip
     """The consumer."""
     LS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
@@ -221,12 +219,12 @@ def query_gradients(
     gl.warp_specialize(
         [
             (_compute, (
-                dq, limits, stats, to_bells, checks, bells, qs, gs, os, ys, ks, vs, bars, intervals, heads,
-                n, m, tiles, works, stats_stride, scale, PD, BM, BN, RING, KIND, BELL, TURNS,
+                dq, limits, stats, to_bells, checks, bells, qs, gs, os, ys, ks, vs, bars, intervals,
+                heads, n, m, tiles, works, stats_stride, scale, PD, BM, BN, RING, KIND, BELL, TURNS,
             )),
             (_load, (
-                q, k, v, out, grad, qs, gs, os, ks, vs, bars, intervals, heads, each, n, m, tiles, works,
-                PD, BM, BN, RING, KIND, TURNS,
+                q, k, v, out, grad, qs, gs, os, ks, vs, bars, intervals, heads, each, n, m, tiles,
+                works, PD, BM, BN, RING, KIND, TURNS,
             )),
         ],
         [1],

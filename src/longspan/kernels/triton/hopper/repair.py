@@ -17,7 +17,7 @@ SCAN = tl.constexpr(1024)
 
 
 @triton.jit
-def _interval(intervals, unit, row, live, n, m, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
+def _interval(intervals, unit, row, live, n, m, KIND: tl.constexpr):
     """First and last key of rows, as positions; none where the last is below the first."""
     i = row + (m - n)
     if KIND == BAND:
@@ -37,7 +37,7 @@ def _interval(intervals, unit, row, live, n, m, KIND: tl.constexpr):  # type: ig
 
 
 @triton.jit
-def _vectors(x, b, h, row, live, D: tl.constexpr, PD: tl.constexpr):  # type: ignore[no-untyped-def]
+def _vectors(x, b, h, row, live, D: tl.constexpr, PD: tl.constexpr):
     """Rows `(…, PD)` of `(B, H, N, D)`, in float32."""
     d = tl.arange(0, PD)
     start = x.data + b.to(tl.int64) * x.batch + h.to(tl.int64) * x.head
@@ -46,7 +46,7 @@ def _vectors(x, b, h, row, live, D: tl.constexpr, PD: tl.constexpr):  # type: ig
 
 
 @triton.jit
-def _vector(x, b, h, row, D: tl.constexpr, PD: tl.constexpr):  # type: ignore[no-untyped-def]
+def _vector(x, b, h, row, D: tl.constexpr, PD: tl.constexpr):
     """One row of it, `(PD,)`."""
     d = tl.arange(0, PD)
     start = x.data + b.to(tl.int64) * x.batch + h.to(tl.int64) * x.head
@@ -54,14 +54,14 @@ def _vector(x, b, h, row, D: tl.constexpr, PD: tl.constexpr):  # type: ignore[no
 
 
 @triton.jit
-def _store(x, values, b, h, row, D: tl.constexpr, PD: tl.constexpr):  # type: ignore[no-untyped-def]
+def _store(x, values, b, h, row, D: tl.constexpr, PD: tl.constexpr):
     d = tl.arange(0, PD)
     start = x.data + b.to(tl.int64) * x.batch + h.to(tl.int64) * x.head
     tl.store(start + row.to(tl.int64) * x.row + d, values, mask=d < D)
 
 
 @triton.jit
-def _scores(  # type: ignore[no-untyped-def]
+def _scores(
     query, keys, bell, key, i, scale, BELL: tl.constexpr,
 ):  # fmt: skip
     """Of one row with some keys, or of some rows with one key."""
@@ -73,7 +73,7 @@ def _scores(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def repair_outputs(  # type: ignore[no-untyped-def]
+def repair_outputs(
     q, k, v, out, limits, intervals, bells, heads, each, n, m, count, scale, KIND: tl.constexpr,
     BELL: tl.constexpr, D: tl.constexpr, PD: tl.constexpr,
 ):  # fmt: skip
@@ -121,7 +121,7 @@ def repair_outputs(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _repair_row(  # type: ignore[no-untyped-def]
+def _repair_row(
     at, q, k, v, grad, dq, stats, to_bells, intervals, heads, each, n, m, stride, scale,
     KIND: tl.constexpr, BELL: tl.constexpr, D: tl.constexpr, PD: tl.constexpr,
     NUMBERS: tl.constexpr,
@@ -160,7 +160,7 @@ def _repair_row(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _repair_key(  # type: ignore[no-untyped-def]
+def _repair_key(
     at, q, k, v, grad, dk, dv, stats, intervals, columns, heads, key_heads, each, n, m, stride,
     scale, KIND: tl.constexpr, BELL: tl.constexpr, D: tl.constexpr, PD: tl.constexpr,
     NUMBERS: tl.constexpr,
@@ -205,7 +205,7 @@ def _repair_key(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def repair_gradients(  # type: ignore[no-untyped-def]
+def repair_gradients(
     q, k, v, grad, dq, dk, dv, stats, to_bells, row_checks, key_checks, intervals, columns, heads,
     key_heads, each, n, m, rows, keys, row_programs, stride, scale, KIND: tl.constexpr,
     BELL: tl.constexpr, D: tl.constexpr, PD: tl.constexpr, NUMBERS: tl.constexpr,

@@ -110,8 +110,7 @@ def edges(first, last, lower_ends, upper_starts, BN: gl.constexpr):
 
 @gluon.jit
 def steps_of_rows(
-    intervals, b, h, tile, n, m,
-    KIND: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    intervals, b, h, tile, n, m, KIND: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
 ):  # fmt: skip
     """The first key of a tile of rows, its steps, and where those without an edge lie."""
     if KIND == BAND:
@@ -136,8 +135,7 @@ def steps_of_rows(
 
 @gluon.jit
 def work_of_rows(
-    work, intervals, tiles, heads, n, m,
-    KIND: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    work, intervals, tiles, heads, n, m, KIND: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
 ):  # fmt: skip
     """A tile of rows by number: which one, its sample and head, and its steps."""
     tile = work % tiles

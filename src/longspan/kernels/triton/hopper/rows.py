@@ -17,9 +17,8 @@ NOWHERE = tl.constexpr(1 << 30)
 
 
 @triton.jit
-def _write_table(  # type: ignore[no-untyped-def]
-    table, entry, low, high, live, inside, BM: tl.constexpr, BN: tl.constexpr,
-    TILES: tl.constexpr,
+def _write_table(
+    table, entry, low, high, live, inside, BM: tl.constexpr, BN: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """For each of TILES tiles its first key, its steps, the steps at which those without an edge
     begin and end, and its last key.
@@ -47,7 +46,7 @@ def _write_table(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def rows_of_bells(  # type: ignore[no-untyped-def]
+def rows_of_bells(
     variance, bells, low, high, rows, widths, table, n, m, left, right, most, scale, stride, heads,
     tiles, CURVE: tl.constexpr, KIND: tl.constexpr, CUT: tl.constexpr, ARRAYS: tl.constexpr,
     TABLE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILES: tl.constexpr,
@@ -102,7 +101,7 @@ def rows_of_bells(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def rows_of_arrays(  # type: ignore[no-untyped-def]
+def rows_of_arrays(
     low, high, rows, widths, table, n, stride, heads, tiles, BM: tl.constexpr, BN: tl.constexpr,
     TILES: tl.constexpr,
 ):  # fmt: skip
@@ -125,7 +124,7 @@ def rows_of_arrays(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def columns_of_rows(  # type: ignore[no-untyped-def]
+def columns_of_rows(
     table, columns, tiles, key_tiles, BM: tl.constexpr, BN: tl.constexpr, KEYS: tl.constexpr,
     SCAN: tl.constexpr,
 ):  # fmt: skip

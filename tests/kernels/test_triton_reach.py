@@ -18,7 +18,7 @@ from longspan.kernels import torch as torch_backend
 from longspan.kernels import triton as triton_backend
 from longspan.kernels.problem import Problem
 from longspan.patterns import Causal, Global, Pattern, Strided, Window
-from longspan.weights import Alibi, Bell, Ramp, Weight, variance_of
+from longspan.weights import Alibi, Bell, Bias, DistanceBias, Ramp, Weight, variance_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -108,7 +108,9 @@ def test_shapes_and_strides(shape: tuple[int, ...]) -> None:
     agree(Bell(variance[0, 0, 0], threshold=0.5))
 
 
-def problem(pattern: Pattern, weight: Weight, n: int = 40, padding: bool = False) -> Problem:
+def problem(
+    pattern: Pattern, weight: Weight | list[Weight], n: int = 40, padding: bool = False
+) -> Problem:
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 2, n, 16, device=DEVICE) for _ in range(3))
     real = (torch.rand(2, n) < 0.7).to(DEVICE) if padding else None
@@ -121,14 +123,20 @@ def test_a_learned_reach_compiles_no_layout(padding: bool) -> None:
     kept = []
     for width in (3.0, 30.0):
         bell = Bell(torch.full((2, 2, 40), width, device=DEVICE), threshold=0.5, exempt=Global(1))
-        asked = problem(Window(9, 9) | Global(1), bell, padding=padding)
+        learned = [
+            Bias(torch.zeros(1, 1, 1, 40, device=DEVICE)),
+            DistanceBias(torch.zeros(9, device=DEVICE)),
+        ]
+        asked = problem(Window(9, 9) | Global(1), [bell, *learned], padding=padding)
         _, module = choose(asked, "triton")
         out, limits = module.forward(asked)
-        module.backward(asked, out, limits, torch.ones_like(out), frozenset({(0, "variance")}))
+        wanted = frozenset({(0, "variance"), (1, "tensor"), (2, "table")})
+        module.backward(asked, out, limits, torch.ones_like(out), wanted)
         assert "closed" not in vars(asked.existence)
         assert "variance" not in vars(asked.terms[0])
         walks = [walk.unpadded or walk for walk in asked.open_layout.walks]
         kept.append([(walk, walk.plan["triton"], *_kept(walk.plan["triton"])) for walk in walks])
+        kept[-1].append((walks[0].plan["triton keys"],))
     for one, two in zip(*kept, strict=True):
         assert len(one) == len(two) and all(a is b for a, b in zip(one, two, strict=True))
     # The parts that exempt pairs keep which keys their tiles meet; the others change with a reach.

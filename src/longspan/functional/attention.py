@@ -16,8 +16,8 @@ from ..patterns import Full, Pattern
 from ..weights import Bias, Weight
 from .checks import check_call, check_tensors, check_values, weights_as_tuple
 from .dispatch import Backend, dense_pays, need_backend
-from .encoding import Meaning, encode
-from .ops import attention_op
+from .eager import attend
+from .encoding import Meaning
 from .problems import Settings, dense_problem
 
 __all__ = ["Call", "attention", "attention_map", "prepared"]
@@ -134,22 +134,7 @@ def attention(
         # Sums are kept in float32 under autocast too.
         with torch.autocast(q.device.type, enabled=False):
             return reference.attend(q, k, v, dense_problem(q, k, call.meaning, settings))
-    encoded = encode(call.meaning)
-    return attention_op(
-        q,
-        k,
-        v,
-        settings.key_padding,
-        settings.seed,
-        encoded.learned,
-        encoded.fixed,
-        encoded.ints,
-        encoded.floats,
-        encoded.text,
-        settings.scale,
-        settings.dropout,
-        backend,
-    )[0]
+    return attend(q, k, v, call.meaning, settings, backend)
 
 
 def attention_map(

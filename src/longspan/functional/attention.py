@@ -60,7 +60,7 @@ def prepared(
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     meaning = Meaning(
         meaning.pattern,
-        tuple(w if isinstance(w, Bias) else _in_dtype(w, wide) for w in meaning.weights),
+        tuple([w if isinstance(w, Bias) else _in_dtype(w, wide) for w in meaning.weights]),
         _in_dtype(meaning.normalizer, wide),
     )
     return Call(q, k, v, meaning, Settings(float(scale), key_padding, float(dropout), None))

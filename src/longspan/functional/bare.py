@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..kinds import rebuilt
-from ..normalizers import Normalizer
 from ..patterns import Pattern
-from ..weights import Weight
 from .encoding import Meaning
 
 __all__ = ["Bare", "bared", "whole"]
@@ -49,17 +47,16 @@ def bared(meaning: Meaning) -> tuple[Bare, list[Tensor], list[Tensor]]:
     """
     learned: list[Tensor] = []
     fixed: list[Tensor] = []
-    pattern = _opened(meaning.pattern, False, learned, fixed)
-    weights = tuple([_opened(weight, False, learned, fixed) for weight in meaning.weights])
-    return (
-        Bare(pattern, weights, _opened(meaning.normalizer, False, learned, fixed)),
-        learned,
-        fixed,
-    )
+    pattern = _opened(meaning.pattern, (), learned, fixed)
+    weights = tuple([_opened(w, w.learned, learned, fixed) for w in meaning.weights])
+    normalizer = _opened(meaning.normalizer, meaning.normalizer.learned, learned, fixed)
+    return Bare(pattern, weights, normalizer), learned, fixed
 
 
 def whole(bare: Bare, learned: Sequence[Tensor], fixed: Sequence[Tensor]) -> Meaning:
     """The meaning again, with these tensors in the place of those taken out."""
+    if not learned and not fixed:
+        return Meaning(*bare)
     to_learn, given = iter(learned), iter(fixed)
     return Meaning(
         _closed(bare.pattern, to_learn, given),
@@ -68,36 +65,34 @@ def whole(bare: Bare, learned: Sequence[Tensor], fixed: Sequence[Tensor]) -> Mea
     )
 
 
-def _opened(value: Any, learns: bool, learned: list[Tensor], fixed: list[Tensor]) -> Any:
-    """A value with holes where its tensors are; the value itself when it has none."""
-    if isinstance(value, Tensor):
-        (learned if learns else fixed).append(value)
-        return _Hole.LEARNED if learns else _Hole.FIXED
-    if isinstance(value, tuple):
-        kind: type = tuple
-        parts = [_opened(part, False, learned, fixed) for part in value]
-        changed = any(isinstance(part, (_Hole, _Opened)) for part in parts)
-    elif isinstance(value, (Pattern, Weight, Normalizer)):
-        kind = type(value)
-        names = () if isinstance(value, Pattern) else value.learned
-        parts, changed = [], False
-        for name in value.fields:
-            part = getattr(value, name)
-            if part is not None and not isinstance(part, (int, float, str)):
-                part = _opened(part, name in names, learned, fixed)
-                changed = changed or isinstance(part, (_Hole, _Opened))
-            parts.append(part)
-    else:
-        return value
-    return _Opened(kind, parts) if changed else value
+def _opened(owner: Any, names: Sequence[str], learned: list[Tensor], fixed: list[Tensor]) -> Any:
+    """An object, or a tuple, with holes where its tensors are, those of its fields `names` learned;
+    itself when it has none.
+    """
+    is_tuple = isinstance(owner, tuple)
+    values = list(owner) if is_tuple else [getattr(owner, name) for name in owner.fields]
+    changed = False
+    for place, value in enumerate(values):
+        if isinstance(value, Tensor):
+            learns = not is_tuple and owner.fields[place] in names
+            (learned if learns else fixed).append(value)
+            values[place] = _Hole.LEARNED if learns else _Hole.FIXED
+            changed = True
+        elif isinstance(value, (tuple, Pattern)):
+            values[place] = _opened(value, (), learned, fixed)
+            changed = changed or values[place] is not value
+    return _Opened(tuple if is_tuple else type(owner), values) if changed else owner
 
 
 def _closed(value: Any, learned: Iterator[Tensor], fixed: Iterator[Tensor]) -> Any:
-    if value is _Hole.LEARNED:
-        return next(learned)
-    if value is _Hole.FIXED:
-        return next(fixed)
     if not isinstance(value, _Opened):
         return value
-    parts = [_closed(part, learned, fixed) for part in value.values]
+    parts = list(value.values)
+    for place, part in enumerate(parts):
+        if part is _Hole.LEARNED:
+            parts[place] = next(learned)
+        elif part is _Hole.FIXED:
+            parts[place] = next(fixed)
+        elif isinstance(part, _Opened):
+            parts[place] = _closed(part, learned, fixed)
     return tuple(parts) if value.kind is tuple else rebuilt(value.kind, parts)

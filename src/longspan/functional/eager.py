@@ -8,7 +8,7 @@ or transforms needs neither.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,9 +36,9 @@ def attend(
     tensors = (q, k, v, settings.key_padding, settings.seed, *learned, *fixed)
     if not _plain(tensors):
         return _by_operator(q, k, v, meaning, settings, backend)
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
-        rest = (settings.scale, settings.dropout, backend)
-        return _Attention.apply(meaning, bare, len(learned), rest, *tensors)
+    if torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in tensors]):
+        kept = _Kept(bare, len(learned), settings.scale, settings.dropout, backend)
+        return _Attention.apply((meaning, kept), *tensors)
     return passes.forward(q, k, v, meaning, settings, backend)[0]
 
 
@@ -77,17 +77,24 @@ def _observed() -> bool:
 
 def _plain(tensors: Sequence[Tensor | None]) -> bool:
     """Are all of these tensors of PyTorch's own, not of a class that sees its operators?"""
-    return all(x is None or type(x) in PLAIN for x in tensors)
+    return all([x is None or type(x) in PLAIN for x in tensors])
+
+
+class _Kept(NamedTuple):
+    """What a backward needs besides tensors; `learned` is how many of those are."""
+
+    bare: Bare
+    learned: int
+    scale: float
+    dropout: float
+    backend: str
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        meaning: Meaning,
-        bare: Bare,
-        learned: int,
-        rest: tuple[float, float, str],
+        call: tuple[Meaning, _Kept],
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -95,11 +102,11 @@ class _Attention(torch.autograd.Function):
         seed: Tensor | None,
         *tensors: Tensor,
     ) -> Tensor:
-        scale, dropout, backend = rest
-        settings = Settings(scale, key_padding, dropout, seed)
-        out, limits = passes.forward(q, k, v, meaning, settings, backend)
+        meaning, kept = call
+        settings = Settings(kept.scale, key_padding, kept.dropout, seed)
+        out, limits = passes.forward(q, k, v, meaning, settings, kept.backend)
         ctx.save_for_backward(q, k, v, key_padding, seed, out, limits, *tensors)
-        ctx.bare, ctx.learned, ctx.rest = bare, learned, rest
+        ctx.kept = kept
         ctx.set_materialize_grads(False)
         return out
 
@@ -108,10 +115,10 @@ class _Attention(torch.autograd.Function):
         if grad is None:
             return (None,) * len(ctx.needs_input_grad)
         q, k, v, key_padding, seed, out, limits, *tensors = ctx.saved_tensors
-        learned, fixed = tensors[: ctx.learned], tensors[ctx.learned :]
-        wanted = list(ctx.needs_input_grad[9 : 9 + ctx.learned])
-        meaning = whole(ctx.bare, learned, fixed)
-        scale, dropout, backend = ctx.rest
+        bare, count, scale, dropout, backend = ctx.kept
+        learned, fixed = tensors[:count], tensors[count:]
+        wanted = list(ctx.needs_input_grad[6 : 6 + count])
+        meaning = whole(bare, learned, fixed)
         # The operator says that it has no second derivative.
         if (
             torch.is_grad_enabled()
@@ -129,9 +136,6 @@ class _Attention(torch.autograd.Function):
             found = passes.backward(
                 grad, out, limits, q, k, v, meaning, settings, backend, learned, wanted
             )
-        if ctx.learned == 0:
-            return (None, None, None, None, *found, *(None,) * (2 + len(fixed)))
         sums = iter(found[3:])
         to_learned = [next(sums) if want else None for want in wanted]
-        none = (None,) * len(fixed)
-        return (None, None, None, None, *found[:3], None, None, *to_learned, *none)
+        return (None, *found[:3], None, None, *to_learned, *[None] * len(fixed))

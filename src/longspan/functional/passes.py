@@ -5,7 +5,6 @@ traced program (`ops`), or autograd itself (`eager`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -26,7 +25,7 @@ def forward(
     """Attention, and every row's threshold, which its backward needs."""
     if q.device.type == "cpu":
         check_values(meaning, q.shape[2], k.shape[2])
-    with _without_autocast(q):
+    with _WithoutAutocast(q.device.type):
         problem = problem_of(q, k, v, meaning, settings)
         _, module = choose(problem, backend)
         out, limits = module.forward(problem)
@@ -52,7 +51,7 @@ def backward(
     """
     names = _names_of_learned(meaning)
     asked = frozenset(name for name, want in zip(names, wanted, strict=True) if want)
-    with _without_autocast(q):
+    with _WithoutAutocast(q.device.type):
         problem = problem_of(q, k, v, meaning, settings)
         _, module = choose(problem, backend)
         dq, dk, dv, sums = module.backward(problem, out, limits, grad, asked)
@@ -66,10 +65,24 @@ def backward(
     return found
 
 
-def _without_autocast(q: Tensor) -> AbstractContextManager[object]:
-    """Sums are kept in float32 under autocast too."""
-    kind = q.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+class _WithoutAutocast:
+    """Sums are kept in float32 under autocast too. `torch.autocast(enabled=False)` does the same,
+    and asks so much about its arguments that a short call would notice.
+    """
+
+    __slots__ = ("enabled", "kind")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __enter__(self) -> None:
+        self.enabled = torch.is_autocast_enabled(self.kind)
+        if self.enabled:
+            torch.set_autocast_enabled(self.kind, False)
+
+    def __exit__(self, *_: object) -> None:
+        if self.enabled:
+            torch.set_autocast_enabled(self.kind, True)
 
 
 def _names_of_learned(meaning: Meaning) -> list[tuple[int, str]]:

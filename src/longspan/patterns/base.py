@@ -104,7 +104,7 @@ class Pattern:
 
     def values(self) -> tuple[Any, ...]:
         """The constructor's arguments, in the order of `fields`."""
-        return tuple(getattr(self, name) for name in self.fields)
+        return tuple([getattr(self, name) for name in self.fields])
 
     def children(self) -> Sequence[Pattern]:
         """The patterns that this one is made of."""
@@ -128,8 +128,11 @@ class Pattern:
         return isinstance(other, Pattern) and same(self, other)
 
     def __hash__(self) -> int:
-        plain = tuple(v for v in self.values() if not isinstance(v, (Tensor, Pattern)))
-        return hash((type(self).__name__, repr(plain)))
+        plain = tuple([v for v in self.values() if not isinstance(v, (Tensor, Pattern))])
+        try:
+            return hash((type(self), plain))
+        except TypeError:  # a pattern from elsewhere may have lists among its values
+            return hash((type(self), repr(plain)))
 
     def __repr__(self) -> str:
         shown = (describe(v) if isinstance(v, Tensor) else repr(v) for v in self.values())

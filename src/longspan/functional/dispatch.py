@@ -32,6 +32,8 @@ BACKENDS: dict[str, ModuleType] = {
 
 def need_backend(backend: object) -> None:
     """Raises unless a backend has this name."""
+    if backend == "auto":
+        return
     names = ("auto", "reference", *BACKENDS)
     if not isinstance(backend, str):
         raise TypeError(f"backend must be one of {', '.join(names)}, got {backend!r}")

@@ -118,6 +118,10 @@ class Pattern:
         for child in self.children():
             yield from child.tensors()
 
+    def has_tensors(self) -> bool:
+        """Is there any tensor inside?"""
+        return next(self.tensors(), None) is not None
+
     def __or__(self, other: Pattern) -> Pattern:
         return union(self, other) if isinstance(other, Pattern) else NotImplemented
 
@@ -255,8 +259,10 @@ def _as_patterns(name: str, patterns: Any) -> tuple[Pattern, ...]:
 
 def same(a: Any, b: Any) -> bool:
     """Are two values the same pattern? Tensors are the same only when they are one object."""
+    if a is b:
+        return True
     if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return a is b
+        return False
     if isinstance(a, Pattern):
         return type(a) is type(b) and all(map(same, a.values(), b.values()))
     if isinstance(a, tuple) and isinstance(b, tuple):

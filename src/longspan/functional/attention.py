@@ -16,11 +16,16 @@ from ..patterns import Full, Pattern
 from ..weights import Bias, Weight
 from .checks import check_call, check_tensors, check_values, weights_as_tuple
 from .dispatch import Backend, dense_pays, need_backend
-from .encoding import Meaning, encode
-from .ops import attention_op
+from .eager import attend
+from .encoding import Meaning
 from .problems import Settings, dense_problem
 
 __all__ = ["Call", "attention", "attention_map", "prepared"]
+
+# What a call means that leaves them out. One of each: finding a layout is quicker for a pattern
+# that was seen before than for its equal.
+EVERY_PAIR = Full()
+SOFTMAX = Softmax()
 
 
 class Call:
@@ -51,16 +56,16 @@ def prepared(
     check_tensors(q, k, v)
     need_backend(backend)
     meaning = Meaning(
-        Full() if pattern is None else pattern,
+        EVERY_PAIR if pattern is None else pattern,
         weights_as_tuple(weight),
-        Softmax() if normalizer is None else normalizer,
+        SOFTMAX if normalizer is None else normalizer,
     )
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
     check_call(q, k, v, meaning, scale, key_padding, dropout)
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     meaning = Meaning(
         meaning.pattern,
-        tuple(w if isinstance(w, Bias) else _in_dtype(w, wide) for w in meaning.weights),
+        tuple([w if isinstance(w, Bias) else _in_dtype(w, wide) for w in meaning.weights]),
         _in_dtype(meaning.normalizer, wide),
     )
     return Call(q, k, v, meaning, Settings(float(scale), key_padding, float(dropout), None))
@@ -134,22 +139,7 @@ def attention(
         # Sums are kept in float32 under autocast too.
         with torch.autocast(q.device.type, enabled=False):
             return reference.attend(q, k, v, dense_problem(q, k, call.meaning, settings))
-    encoded = encode(call.meaning)
-    return attention_op(
-        q,
-        k,
-        v,
-        settings.key_padding,
-        settings.seed,
-        encoded.learned,
-        encoded.fixed,
-        encoded.ints,
-        encoded.floats,
-        encoded.text,
-        settings.scale,
-        settings.dropout,
-        backend,
-    )[0]
+    return attend(q, k, v, call.meaning, settings, backend)
 
 
 def attention_map(

@@ -33,25 +33,23 @@ def check_tensors(q: Any, k: Any, v: Any) -> None:
             raise TypeError(
                 f"{name} must be float32, bfloat16, float16 or float64, got {describe(x)}"
             )
+    batch, heads, _, size = q.shape
     for name, x in (("k", k), ("v", v)):
         if x.dtype != q.dtype:
             raise TypeError(f"{name} must have the dtype of q, got {x.dtype} and {q.dtype}")
         if x.device != q.device:
             raise ValueError(f"{name} must be on the device of q, got {x.device} and {q.device}")
-        if x.shape[0] != q.shape[0]:
-            raise ValueError(
-                f"{name} must have the batch size of q, got {x.shape[0]} and {q.shape[0]}"
-            )
-    if k.shape[3] != q.shape[3] or q.shape[3] == 0:
+        if x.shape[0] != batch:
+            raise ValueError(f"{name} must have the batch size of q, got {x.shape[0]} and {batch}")
+    _, key_heads, length, key_size = k.shape
+    if key_size != size or size == 0:
         raise ValueError(f"k must have the head size of q, got {describe(k)} and {describe(q)}")
-    if v.shape[1:3] != k.shape[1:3]:
+    if v.shape[1] != key_heads or v.shape[2] != length:
         raise ValueError(
             f"v must have the heads and length of k, got {describe(v)} and {describe(k)}"
         )
-    if k.shape[1] == 0 or q.shape[1] % k.shape[1] != 0:
-        raise ValueError(
-            f"q must have a multiple of k's heads, got {q.shape[1]} and {k.shape[1]} heads"
-        )
+    if key_heads == 0 or heads % key_heads != 0:
+        raise ValueError(f"q must have a multiple of k's heads, got {heads} and {key_heads} heads")
 
 
 def weights_as_tuple(weight: Any) -> tuple[Weight, ...]:
@@ -94,11 +92,13 @@ def check_call(
     _check_pattern("pattern", meaning.pattern, batch, heads, n, m, q.device)
     for weight in meaning.weights:
         weight.check(batch, heads, n, m, d)
-        name = type(weight).__name__
         for field in weight.learned:
-            _check_device(f"{name}: {field}", getattr(weight, field), q.device)
+            value = getattr(weight, field)
+            if isinstance(value, Tensor) and value.device != q.device:
+                _check_device(f"{type(weight).__name__}: {field}", value, q.device)
         if weight.exempt is not None:
-            _check_pattern(f"{name}: exempt", weight.exempt, batch, heads, n, m, q.device)
+            name = f"{type(weight).__name__}: exempt"
+            _check_pattern(name, weight.exempt, batch, heads, n, m, q.device)
     alpha = meaning.normalizer.alpha
     if isinstance(alpha, Tensor):
         _check_device("normalizer: alpha", alpha, q.device)
@@ -142,7 +142,7 @@ def check_values(meaning: Meaning, n: int, m: int) -> None:
             _check_positions(pattern, n, m)
     for weight in meaning.weights:
         if isinstance(weight, Bell) and isinstance(weight.variance, Tensor):
-            need_values("Bell: variance must be above 0", weight.variance, weight.variance > 0)
+            _check_above_zero("Bell: variance", weight.variance)
         if isinstance(weight, Ramp) and isinstance(weight.span, Tensor):
             need_values("Ramp: span must be finite", weight.span, weight.span.isfinite())
         if isinstance(weight, Alibi):
@@ -150,6 +150,13 @@ def check_values(meaning: Meaning, n: int, m: int) -> None:
     alpha = meaning.normalizer.alpha
     if isinstance(alpha, Tensor):
         need_values("normalizer: alpha must be within [1, 2]", alpha, (alpha >= 1) & (alpha <= 2))
+
+
+def _check_above_zero(name: str, value: Tensor) -> None:
+    # One pass and no mask for what is fine; the lowest is NaN when any is.
+    if value.numel() == 0 or value.detach().min().item() > 0:
+        return
+    need_values(f"{name} must be above 0", value, value > 0)
 
 
 def _check_positions(pattern: Pattern, n: int, m: int) -> None:

@@ -32,6 +32,8 @@ BACKENDS: dict[str, ModuleType] = {
 
 def need_backend(backend: object) -> None:
     """Raises unless a backend has this name."""
+    if backend == "auto":
+        return
     names = ("auto", "reference", *BACKENDS)
     if not isinstance(backend, str):
         raise TypeError(f"backend must be one of {', '.join(names)}, got {backend!r}")
@@ -61,6 +63,9 @@ def choose(problem: Problem, backend: str) -> tuple[str, ModuleType]:
     """The backend by name, or the first that takes the problem; a named one never falls back."""
     if problem.q.device.type == "cpu":
         _say_once_when_not_compiled()
+    elif backend == "auto" and not BACKENDS["triton"].unsupported_reasons(problem):
+        # The one before it takes nothing that is not on the CPU; to hear why would take time.
+        return "triton", BACKENDS["triton"]
     told = []
     for name, module in BACKENDS.items():
         if backend in ("auto", name):

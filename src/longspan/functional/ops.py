@@ -11,12 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..fixed_order import summed_to
-from ..kernels.problem import ALPHA, limits_dtype
-from .checks import check_values
-from .dispatch import choose
-from .encoding import Meaning, decode
-from .problems import Settings, problem_of
+from ..kernels.problem import limits_dtype
+from . import passes
+from .encoding import decode
+from .problems import Settings
 
 __all__ = ["attention_backward_op", "attention_op"]
 
@@ -39,21 +37,13 @@ def attention_op(
 ) -> tuple[Tensor, Tensor]:
     """Attention, and every row's threshold, which its backward needs."""
     meaning = decode(text, learned, fixed, ints, floats)
-    if q.device.type == "cpu":
-        check_values(meaning, q.shape[2], k.shape[2])
-    # Sums are kept in float32 under autocast too.
-    with torch.autocast(q.device.type, enabled=False):
-        problem = problem_of(q, k, v, meaning, Settings(scale, key_padding, dropout, seed))
-        _, module = choose(problem, backend)
-        out, limits = module.forward(problem)
-    return out, limits.to(limits_dtype(q))
+    settings = Settings(scale, key_padding, dropout, seed)
+    return passes.forward(q, k, v, meaning, settings, backend)
 
 
 @attention_op.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(
-        q.shape[:3], dtype=limits_dtype(q)
-    )
+    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=limits_dtype(q))
 
 
 @torch.library.custom_op("longspan::attention_backward", mutates_args=())
@@ -78,20 +68,8 @@ def attention_backward_op(
 ) -> list[Tensor]:
     """Gradients of q, k, v, and of those learned tensors that are wanted."""
     meaning = decode(text, learned, fixed, ints, floats)
-    names = _names_of_learned(meaning)
-    asked = [name for name, want in zip(names, wanted, strict=True) if want]
-    with torch.autocast(q.device.type, enabled=False):
-        problem = problem_of(q, k, v, meaning, Settings(scale, key_padding, dropout, seed))
-        _, module = choose(problem, backend)
-        dq, dk, dv, sums = module.backward(problem, out, limits, grad, frozenset(asked))
-    found = [dq, dk, dv]
-    for name, tensor, want in zip(names, learned, wanted, strict=True):
-        if want:
-            total = sums.get(name)
-            found.append(
-                torch.zeros_like(tensor) if total is None else _summed(total, name, tensor, meaning)
-            )
-    return found
+    settings = Settings(scale, key_padding, dropout, seed)
+    return passes.backward(grad, out, limits, q, k, v, meaning, settings, backend, learned, wanted)
 
 
 @attention_backward_op.register_fake
@@ -101,25 +79,6 @@ def _(
     learned, wanted = rest[2], rest[-1]
     found = [torch.empty_like(x) for x in (q, k, v)]
     return found + [torch.empty_like(x) for x, want in zip(learned, wanted, strict=True) if want]
-
-
-def _names_of_learned(meaning: Meaning) -> list[tuple[int, str]]:
-    """Number and name of every learned tensor, in the order of the encoding."""
-    names = []
-    for number, weight in enumerate(meaning.weights):
-        for field in weight.fields:
-            if field in weight.learned and isinstance(getattr(weight, field), Tensor):
-                names.append((number, field))
-    return names + ([ALPHA] if isinstance(meaning.normalizer.alpha, Tensor) else [])
-
-
-def _summed(total: Tensor, name: tuple[int, str], tensor: Tensor, meaning: Meaning) -> Tensor:
-    """A gradient in a kernel's shape, with broadcast dims whole, as that of the tensor itself."""
-    shape = tuple(tensor.shape)
-    if name[1] == "span" and tensor.dim() == 1:
-        shape = (*shape, 1)
-    aligned = (1,) * (total.dim() - len(shape)) + shape
-    return summed_to(total, aligned).reshape(tensor.shape).to(tensor.dtype)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

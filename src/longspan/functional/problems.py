@@ -49,12 +49,12 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Sett
     """The problem for a kernel: the weights as tensors, and a layout when it asks for one."""
     n, m = q.shape[2], k.shape[2]
     alpha = meaning.normalizer.alpha
-    terms = tuple(term_of(w, number, q) for number, w in enumerate(meaning.weights))
-    sources = (reach_source(w, t) for w, t in zip(meaning.weights, terms, strict=True))
-    reaches = tuple(source for source in sources if source is not None)
+    terms = tuple([term_of(w, number, q) for number, w in enumerate(meaning.weights)])
+    sources = [reach_source(w, t) for w, t in zip(meaning.weights, terms, strict=True)]
+    reaches = tuple([source for source in sources if source is not None])
     existence = Existence(
-        None if 0 in q.shape or 0 in v.shape else meaning.pattern,
-        tuple(w.exempt for w in meaning.weights),
+        None if q.numel() == 0 or v.numel() == 0 else meaning.pattern,
+        tuple([w.exempt for w in meaning.weights]),
         partial(_cuts, meaning.weights, n, q.device) if reaches else None,
         n,
         m,
@@ -108,7 +108,7 @@ def _per_query(value: float | Tensor, q: Tensor) -> Tensor:
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     if not isinstance(value, Tensor):
         return _same_for_all(value, wide, q.device)
-    x = value.to(q.device, wide)
+    x = value if value.dtype == wide and value.device == q.device else value.to(q.device, wide)
     return x if x.dim() == 3 else x.reshape((1,) * (3 - x.dim()) + tuple(x.shape))
 
 

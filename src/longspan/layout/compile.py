@@ -66,12 +66,11 @@ def compile_layout(
         device: where the layout is wanted, which is where the pattern's tensors are.
         merge: may a row's pairs be in two walks (softmax can merge their results, entmax cannot)?
     """
-    patterns = [pattern, *(cut.exempt for cut in cuts if cut.exempt is not None)]
-    if any(cut.reach is not None for cut in cuts) or any(
-        True for p in patterns for _ in p.tensors()
-    ):
+    exempts = tuple([cut.exempt for cut in cuts])
+    patterns = [pattern, *[exempt for exempt in exempts if exempt is not None]]
+    if any([cut.reach is not None for cut in cuts]) or any([p.has_tensors() for p in patterns]):
         return _compile(pattern, cuts, n, m, device, merge)
-    return _static(pattern, tuple(cut.exempt for cut in cuts), n, m, device, merge)
+    return _static(pattern, exempts, n, m, device, merge)
 
 
 @lru_cache(maxsize=256)

@@ -52,7 +52,7 @@ class Existence:
 
         Static patterns have one for all calls, however far a weight learns to look.
         """
-        return self._compiled(tuple(Cut(None, exempt) for exempt in self.exempts))
+        return self._compiled(tuple([Cut(None, exempt) for exempt in self.exempts]))
 
     def _compiled(self, cuts: tuple[Cut, ...]) -> Layout:
         if self.pattern is None:

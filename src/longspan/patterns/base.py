@@ -104,7 +104,7 @@ class Pattern:
 
     def values(self) -> tuple[Any, ...]:
         """The constructor's arguments, in the order of `fields`."""
-        return tuple(getattr(self, name) for name in self.fields)
+        return tuple([getattr(self, name) for name in self.fields])
 
     def children(self) -> Sequence[Pattern]:
         """The patterns that this one is made of."""
@@ -118,6 +118,10 @@ class Pattern:
         for child in self.children():
             yield from child.tensors()
 
+    def has_tensors(self) -> bool:
+        """Is there any tensor inside?"""
+        return next(self.tensors(), None) is not None
+
     def __or__(self, other: Pattern) -> Pattern:
         return union(self, other) if isinstance(other, Pattern) else NotImplemented
 
@@ -128,8 +132,11 @@ class Pattern:
         return isinstance(other, Pattern) and same(self, other)
 
     def __hash__(self) -> int:
-        plain = tuple(v for v in self.values() if not isinstance(v, (Tensor, Pattern)))
-        return hash((type(self).__name__, repr(plain)))
+        plain = tuple([v for v in self.values() if not isinstance(v, (Tensor, Pattern))])
+        try:
+            return hash((type(self), plain))
+        except TypeError:  # a pattern from elsewhere may have lists among its values
+            return hash((type(self), repr(plain)))
 
     def __repr__(self) -> str:
         shown = (describe(v) if isinstance(v, Tensor) else repr(v) for v in self.values())
@@ -252,8 +259,10 @@ def _as_patterns(name: str, patterns: Any) -> tuple[Pattern, ...]:
 
 def same(a: Any, b: Any) -> bool:
     """Are two values the same pattern? Tensors are the same only when they are one object."""
+    if a is b:
+        return True
     if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return a is b
+        return False
     if isinstance(a, Pattern):
         return type(a) is type(b) and all(map(same, a.values(), b.values()))
     if isinstance(a, tuple) and isinstance(b, tuple):

@@ -86,7 +86,9 @@ def check_per_query(name: str, value: float | Tensor, batch: int, heads: int, n:
     if not isinstance(value, Tensor):
         return
     shape = (1,) * (3 - value.dim()) + tuple(value.shape)
-    if any(not broadcasts(have, want) for have, want in zip(shape, (batch, heads, n), strict=True)):
+    if not (
+        broadcasts(shape[0], batch) and broadcasts(shape[1], heads) and broadcasts(shape[2], n)
+    ):
         raise ValueError(
             f"{name} must broadcast to (B, H, N) = ({batch}, {heads}, {n}), got {describe(value)}"
         )

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from . import bench as benchmark
 from .bench import gpu as gpu_benchmark
+from .bench.gpu.markdown import save_figures as save_gpu_figures
 from .bench.gpu.plots import save_plots as save_gpu_plots
 from .bench.gpu.table import show as show_gpu
 from .bench.gpu.text import lines_of
@@ -241,7 +242,7 @@ def gpu(
     """Measure the Triton backend beside its peers on one NVIDIA GPU, and say which targets it
     meets.
 
-    Takes about eight minutes, most of them for FlexAttention to compile. Where only torch and
+    Takes some minutes, most of them for FlexAttention to compile. Where only torch and
     Triton are installed, run python -m longspan.bench.gpu -o DIR and bring the JSON here with
     --from.
     """
@@ -265,11 +266,12 @@ def gpu(
                 budget=budget,
                 path=record,
                 on_row=lambda row: _say(aside, f"… {row.name}: {row.title}"),
-                on_result=lambda result: _say(aside, "\n".join(lines_of(result))),
+                on_result=lambda result, total: _say(aside, "\n".join(lines_of(result, total))),
+                say=lambda text: _say(aside, text),
             )
         show_gpu(report, console)
         if output is not None:
-            saved = [output / "bench.json"]
+            saved = [output / "bench.json", save_gpu_figures(report, output)]
             try:
                 saved += save_gpu_plots(report, output)
             except ImportError as error:

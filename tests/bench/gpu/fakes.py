@@ -51,6 +51,10 @@ class FakeStopwatch:
         call()
         return Taken.of([150.0, 160.0, 140.0], "eager"), Taken.of([100.0, 110.0, 90.0])
 
+    def on_host(self, call: Callable[[], object], times: int) -> Taken:
+        call()
+        return Taken.of([30.0, 40.0, 20.0], "host")
+
     def launches(self, call: Callable[[], object]) -> Counter[str]:
         call()
         self.calls += 1

@@ -11,7 +11,7 @@ from longspan.bench.gpu import ROWS, Entry, Taken
 from longspan.bench.gpu.contenders import OURS, Variant, Work, compared, ratios
 from longspan.bench.gpu.first_call import first_call
 from longspan.bench.gpu.floor import CARDS, card_of, needs_of, step_of
-from longspan.bench.gpu.peers import FLEX
+from longspan.bench.gpu.peers import FLEX, FLEX_SMALL
 from longspan.bench.gpu.rows.calls import KINDS, first_calls
 from longspan.bench.gpu.rows.lengths import LENGTHS, tokens_of
 from longspan.bench.gpu.rows.longformer import OUR_LAYER, PROJECTIONS, THEIR_LAYER
@@ -64,16 +64,16 @@ def test_the_most_important_rows_come_first() -> None:
 @pytest.mark.usefixtures("flex_on_cpu")
 @pytest.mark.parametrize("name", ["window-128", "learned-independent", "global-scattered"])
 def test_a_row_times_both_in_turn_and_compares_them(name: str) -> None:
-    watch = FakeStopwatch({OURS: 100.0, "blocks of 128": 250.0, "blocks of 64": 220.0})
+    watch = FakeStopwatch({OURS: 100.0, FLEX_SMALL: 180.0, FLEX: 220.0})
     result = ROWS[name].run(bench(watch, peers=True))
     mine, theirs = result.entry(OURS), result.entry(FLEX)
     assert mine is not None and theirs is not None
     assert not mine.missing and not theirs.missing, (mine, theirs)
     # All contenders of a pass take turns in one race.
-    assert all(f"{FLEX}|blocks of {size}" in race for race in watch.raced[:2] for size in (64, 128))
-    assert f"{OURS}|" in watch.raced[1]
-    assert "blocks of 64" in theirs.note
-    flex = [f for f in result.figures if FLEX in f.what]
+    with_mask = [race for race in watch.raced if f"{OURS}|" in race]
+    assert len(with_mask) >= 2 and all(f"{FLEX}|" in race for race in with_mask)
+    assert theirs.note == ""
+    flex = [f for f in result.figures if f.what.endswith(f"faster than {FLEX}")]
     assert [f.value for f in flex] == pytest.approx([2.2] * len(flex))
     assert ("mask" in theirs.passes) and ("mask" not in mine.passes)
     assert ("step" in mine.passes) == name.startswith("learned")
@@ -82,6 +82,30 @@ def test_a_row_times_both_in_turn_and_compares_them(name: str) -> None:
     # FlashAttention-2 has no CPU kernel that takes bfloat16 windows: the row goes on without it.
     for entry in result.entries:
         assert entry.passes or entry.missing
+
+
+@pytest.mark.usefixtures("flex_on_cpu")
+def test_smaller_blocks_are_a_peer_of_their_own_forward_alone_and_without_a_target() -> None:
+    watch = FakeStopwatch({OURS: 100.0, FLEX_SMALL: 180.0, FLEX: 220.0})
+    result = ROWS["window-128"].run(bench(watch, peers=True))
+    small = result.entry(FLEX_SMALL)
+    assert small is not None and not small.missing
+    assert set(small.passes) == {"forward"}
+    assert "its backward" in small.note and len(small.note) < 90
+    forward, backward, other, *_ = result.figures
+    assert (forward.what, forward.value) == (f"forward, faster than {FLEX}", 2.2)
+    assert (backward.what, backward.value) == (f"backward, faster than {FLEX}", 2.2)
+    assert other.what == f"forward, faster than {FLEX_SMALL}"
+    assert other.value == 1.8 and other.target is None and other.met is None
+
+
+def test_smaller_blocks_are_tried_for_three_windows() -> None:
+    tried = []
+    for name, row in ROWS.items():
+        if row.compiles:
+            result = row.run(bench(FakeStopwatch(run=False), peers=True))
+            tried += [name] if result.entry(FLEX_SMALL) else []
+    assert tried == ["window-128", "window-256", "window-512"]
 
 
 def test_peers_can_be_left_out() -> None:
@@ -158,8 +182,22 @@ def test_time_per_token_is_compared_over_lengths() -> None:
 
 def test_eager_calls_are_compared_with_their_graph() -> None:
     result = ROWS["eager"].run(bench())
-    assert [figure.value for figure in result.figures] == [1.5, 1.5]
-    assert all(figure.met for figure in result.figures)
+    against, on_host = result.figures[:2], result.figures[2:]
+    assert [figure.value for figure in against] == [1.5, 1.5]
+    assert all(figure.met for figure in against)
+    assert [(f.what, f.value, f.unit) for f in on_host] == [
+        (f"{kind}: host time of a {which} call", 30.0, "µs")
+        for kind in ("window", "learned")
+        for which in ("forward", "backward")
+    ]
+    assert all(figure.target is None for figure in on_host)
+    for entry in result.entries:
+        assert {name: taken.how for name, taken in entry.passes.items()} == {
+            "eager": "eager",
+            "graph": "graph",
+            "host, forward": "host",
+            "host, backward": "host",
+        }
 
 
 def test_launches_are_counted_beyond_those_of_a_window() -> None:

@@ -60,18 +60,28 @@ def test_every_row_is_kept_when_it_is_done_and_a_broken_one_stops_nothing(tmp_pa
 
 def test_no_row_begins_after_the_budget() -> None:
     ticks = ticking()
-    told: list[str] = []
+    told: list[tuple[str, float]] = []
     report = run_rows(
         [row("a"), row("b"), row("c")],
         bench(),
         {},
         budget=2,
         clock=lambda: next(ticks),
-        on_result=lambda result: told.append(result.row),
+        on_result=lambda result, total: told.append((result.row, total)),
     )
     assert [bool(result.missing) for result in report.results] == [False, True, True]
     assert report.results[1].missing == "not begun: the budget of 2 s was spent"
-    assert told == ["a", "b", "c"]
+    assert told == [("a", 2.0), ("b", 3.0), ("c", 4.0)]
+
+
+def test_what_came_before_the_rows_is_part_of_the_budget() -> None:
+    ticks = ticking()
+    report = run_rows(
+        [row("a"), row("b")], bench(), {}, budget=2, start=-1.5, clock=lambda: next(ticks)
+    )
+    assert [bool(result.missing) for result in report.results] == [False, True]
+    report = run_rows([row("a")], bench(), {}, budget=2, start=-2.0, clock=lambda: 0.0)
+    assert report.results[0].missing == "not begun: the budget of 2 s was spent"
 
 
 def test_rows_are_run_in_the_order_of_their_importance() -> None:

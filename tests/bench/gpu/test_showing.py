@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from longspan.bench.gpu import Entry, Figure, Need, Report, Result, Taken, save
+from longspan.bench.gpu import Entry, Figure, Need, Report, Result, Taken, load, save
+from longspan.bench.gpu.markdown import figures_table
+from longspan.bench.gpu.peers import FLEX_SMALL
 from longspan.bench.gpu.plots import save_plots
 from longspan.bench.gpu.table import show
 from longspan.bench.gpu.text import lines_of
@@ -45,7 +48,10 @@ REPORT = Report(
                         "backward": taken(366.0, "eager"),
                         "mask": taken(135.0),
                     },
-                    note="forward: blocks of 64",
+                    note="one block mask for both passes",
+                ),
+                Entry(
+                    name=FLEX_SMALL, passes={"forward": taken(99.4)}, note="its backward refuses"
                 ),
                 Entry(name="FlashAttention-2", missing="RuntimeError: not here"),
             ],
@@ -65,6 +71,7 @@ REPORT = Report(
                     stretch=2.3,
                     note="theirs: eager, ours: graph",
                 ),
+                Figure(what=f"forward, faster than {FLEX_SMALL}", unit="×", value=1.583),
             ],
             seconds=41.0,
         ),
@@ -96,7 +103,9 @@ def test_the_table_has_figures_targets_and_floors() -> None:
         "1.95 ×  ≥ 1.75 (2.2) yes",
         "1.80 ×  ≥ 1.9 (2.3) no",
         "62.8     61.8–63.8 31.4 bytes   50% graph",
-        "forward: blocks of 64",
+        "one block mask for both passes",
+        "1.58 ×",
+        "its backward refuses",
         "RuntimeError: not here",
         "window-128 forward 67.4 M 134.2 17.2 31.4 21.8",
         "first-call window forward 4.50 s clock",
@@ -118,6 +127,7 @@ def test_a_quick_look_is_not_judged() -> None:
 def test_a_row_in_plain_lines() -> None:
     lines = lines_of(REPORT.results[0])
     assert lines[0] == "window-128: window of 128 [41 s]"
+    assert lines_of(REPORT.results[0], 96.4)[0] == "window-128: window of 128 [41 s, 96 s so far]"
     assert lines[1] == (
         "  forward needs 134.2 MB, 17.2 Gflop; 31.4 µs and 21.8 µs at the card's rates"
     )
@@ -141,6 +151,39 @@ def test_the_plots_are_those_that_the_record_has_figures_for(tmp_path: Path) -> 
     assert save_plots(Report(setting=REPORT.setting), tmp_path) == []
 
 
+def test_smaller_blocks_have_a_bar_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with_them = (save_plots(REPORT, tmp_path)[0]).read_text()
+    without = replace(REPORT.results[0], figures=REPORT.results[0].figures[:2])
+    save_plots(Report(setting=REPORT.setting, results=[without]), tmp_path)
+    assert FLEX_SMALL in with_them and "1.58" in with_them
+    assert FLEX_SMALL not in (tmp_path / "ratios.svg").read_text()
+
+
+def test_the_table_for_the_documentation() -> None:
+    text = figures_table(REPORT)
+    assert "do not edit" in text.splitlines()[0]
+    assert "NVIDIA H200, bfloat16; torch 2.11.0." in text
+    assert "| `window-128` | forward | 62.8 | 122.4 | 99.4 |  | 31.4 |" in text
+    assert "| `window-128` | backward | 190.0 | 366.0 (eager) |  |  | 62.9 |" in text
+    assert (
+        "| `window-128` | forward, faster than FlexAttention | 1.95 × | ≥ 1.75 (2.2) | yes |"
+        in text
+    )
+    assert f"| `window-128` | forward, faster than {FLEX_SMALL} | 1.58 × |  |  |" in text
+    assert "- `bigbird`: not begun: the budget of 9 s was spent" in text
+    assert f"- {FLEX_SMALL}: its backward refuses" in text
+    quick = figures_table(replace(REPORT, setting=REPORT.setting | {"quick": True}))
+    assert "| yes |" not in quick and "not judged" in quick
+
+
+def test_the_page_about_the_kernels_shows_the_record_that_is_there() -> None:
+    folder = Path(__file__).parents[3] / "benchmarks" / "results" / "gpu"
+    record = folder / "bench.json"
+    report = load(record) if record.exists() else Report(setting={})
+    assert (folder / "figures.md").read_text() == figures_table(report)
+
+
 def test_the_command_shows_records_from_elsewhere(tmp_path: Path) -> None:
     save(REPORT, tmp_path / "first.json")
     more = Result(row="bigbird", title="BigBird, later", missing="still not")
@@ -154,6 +197,7 @@ def test_the_command_shows_records_from_elsewhere(tmp_path: Path) -> None:
     assert "bigbird: still not" in result.stdout
     assert {path.name for path in (tmp_path / "new").iterdir()} == {
         "bench.json",
+        "figures.md",
         "ratios.svg",
         "per_token.svg",
         "floor.svg",

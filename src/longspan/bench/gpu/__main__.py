@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             budget=asked.budget,
             path=asked.output / "bench.json",
             on_row=lambda row: _say(f"… {row.name}: {row.title}"),
-            on_result=lambda result: _say("\n".join(lines_of(result))),
+            on_result=lambda result, total: _say("\n".join(lines_of(result, total))),
+            say=_say,
         )
     except (ValueError, ImportError, OSError) as error:
         _say(f"Error: {error}")

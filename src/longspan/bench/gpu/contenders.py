@@ -114,10 +114,19 @@ def _gradient(out: Tensor | Sequence[Tensor]) -> list[Tensor]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """One way to make a contender's call: of several, the fastest counts, pass by pass."""
+    """One way to make a contender's call: of several, the fastest counts, pass by pass.
+
+    Attributes:
+        name: of the way; empty where there is only one.
+        make: makes the call.
+        passes: to time; all that the row asks for when None.
+        note: what a reader has to know of it.
+    """
 
     name: str
     make: Callable[[], Work]
+    passes: tuple[str, ...] | None = None
+    note: str = ""
 
 
 def inputs(size: Size, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -133,6 +142,7 @@ def ours(
     size: Size,
     pattern: Pattern | None = None,
     weight: Callable[[], Weight] | None = None,
+    dropout: float = 0.0,
 ) -> list[Variant]:
     """longspan's own call, with gradients to q, k, v and whatever of the weight learns."""
 
@@ -143,7 +153,7 @@ def ours(
 
         def attend(_: Any) -> Tensor:
             backend: Any = bench.backend
-            return attention(q, k, v, pattern, weight=given, backend=backend)
+            return attention(q, k, v, pattern, weight=given, dropout=dropout, backend=backend)
 
         return Work(attend=attend, leaves=(q, k, v, *learned))
 
@@ -158,14 +168,17 @@ def compared(
     capture: bool = True,
 ) -> list[Entry]:
     """Times contenders: pass after pass, all of them and all their variants in turn."""
-    works: dict[tuple[str, str], dict[str, Call]] = {}
+    works: dict[tuple[str, str], Mapping[str, Call]] = {}
     failed: dict[str, dict[str, str]] = {name: {} for name in contenders}
     for name, variants in contenders.items():
         for variant in variants:
             try:
-                works[name, variant.name] = variant.make().calls()
+                calls = variant.make().calls()
             except Exception as error:  # as in a race: the others can still be timed
                 failed[name][variant.name] = Failure.of(error).reason
+                continue
+            asked = calls if variant.passes is None else variant.passes
+            works[name, variant.name] = {which: calls[which] for which in asked}
     best: dict[str, dict[str, tuple[Taken, str]]] = {name: {} for name in contenders}
     for which in passes:
         racing = {f"{n}|{v}": calls[which] for (n, v), calls in works.items() if which in calls}
@@ -178,10 +191,15 @@ def compared(
             if known is None or taken.median < known[0].median:
                 best[name][which] = taken, variant_name
         bench.watch.free()
-    return [_entry(name, best[name], failed[name]) for name in contenders]
+    return [
+        _entry(name, best[name], failed[name], [v.note for v in variants if v.note])
+        for name, variants in contenders.items()
+    ]
 
 
-def _entry(name: str, best: dict[str, tuple[Taken, str]], failed: dict[str, str]) -> Entry:
+def _entry(
+    name: str, best: dict[str, tuple[Taken, str]], failed: dict[str, str], known: list[str]
+) -> Entry:
     reasons = [f"{variant}: {why}" if variant else why for variant, why in failed.items()]
     if not best:
         return Entry(name=name, missing="; ".join(reasons) or "nothing to time")
@@ -190,7 +208,7 @@ def _entry(name: str, best: dict[str, tuple[Taken, str]], failed: dict[str, str]
         chosen.setdefault(variant, []).append(which)
     notes = [f"{', '.join(which)}: {variant}" for variant, which in chosen.items() if variant]
     passes = {which: taken for which, (taken, _) in best.items()}
-    return Entry(name=name, passes=passes, note="; ".join(notes + reasons))
+    return Entry(name=name, passes=passes, note="; ".join(notes + known + reasons))
 
 
 def ratios(

@@ -17,41 +17,61 @@ from .contenders import Bench, Variant, Work, inputs
 from .draws import THRESHOLD
 from .masks import bell_score, mask_of, reach_mask
 
-__all__ = ["FLASH", "FLEX", "flash_window", "flex_learned", "flex_pattern"]
+__all__ = [
+    "FLASH",
+    "FLEX",
+    "FLEX_SMALL",
+    "flash_window",
+    "flex_learned",
+    "flex_pattern",
+    "flex_small_blocks",
+]
 
 FLEX = "FlexAttention"
+FLEX_SMALL = "FlexAttention, blocks of 64 (forward only)"
 FLASH = "FlashAttention-2"
 
-# Its own default, and half of that, which skips more of a narrow window. The tiles of its kernels
-# have to fit a block, and those of its backward do so for few head sizes.
-BLOCKS: dict[int, dict[str, int]] = {128: {}, 64: {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64}}
+# Its own default, with which both passes run; and half of that, which skips more of a narrow
+# window. The tiles of its kernels have to fit a block, and those of its backward do not.
+DEFAULT, SMALL = 128, 64
+FORWARD_TILES = {"fwd_BLOCK_M": SMALL, "fwd_BLOCK_N": SMALL}
+NO_SMALL_BACKWARD = "its backward, compiled as by default, refuses them at D=64 (PyTorch 2.11)"
 
 # Every mask, length and head size is compiled anew, and beyond torch's limit nothing is compiled.
 MOST_COMPILED = 512
 
 
 def flex_pattern(bench: Bench, size: Size, pattern: Pattern) -> list[Variant]:
-    """FlexAttention over the pairs of a pattern; its block mask is made once and used again."""
+    """FlexAttention over the pairs of a pattern, as its users have it: blocks of its default size
+    in both passes, since a step has one block mask, which is made once and used again.
+    """
+    return [Variant(name="", make=lambda: _flex_over(bench, size, pattern, DEFAULT, None))]
 
-    def make(block: int) -> Callable[[], Work]:
-        def made() -> Work:
-            attend, build = _flex(bench.compiled)
-            q, k, v = inputs(size, bench.device)
-            allowed = mask_of(pattern, size.length, bench.device)
-            n = size.length
-            return Work(
-                attend=lambda mask: attend(
-                    q, k, v, block_mask=mask, kernel_options=BLOCKS[block] or None
-                ),
-                leaves=(q, k, v),
-                mask=lambda: build(
-                    allowed, None, None, n, n, device=str(bench.device), BLOCK_SIZE=block
-                ),
-            )
 
-        return made
+def flex_small_blocks(bench: Bench, size: Size, pattern: Pattern) -> list[Variant]:
+    """FlexAttention with smaller blocks, for whoever needs the forward alone."""
+    return [
+        Variant(
+            name="",
+            make=lambda: _flex_over(bench, size, pattern, SMALL, FORWARD_TILES),
+            passes=("forward",),
+            note=NO_SMALL_BACKWARD,
+        )
+    ]
 
-    return [Variant(name=f"blocks of {block}", make=make(block)) for block in BLOCKS]
+
+def _flex_over(
+    bench: Bench, size: Size, pattern: Pattern, block: int, options: dict[str, int] | None
+) -> Work:
+    attend, build = _flex(bench.compiled)
+    q, k, v = inputs(size, bench.device)
+    allowed = mask_of(pattern, size.length, bench.device)
+    n, device = size.length, str(bench.device)
+    return Work(
+        attend=lambda mask: attend(q, k, v, block_mask=mask, kernel_options=options),
+        leaves=(q, k, v),
+        mask=lambda: build(allowed, None, None, n, n, device=device, BLOCK_SIZE=block),
+    )
 
 
 def flex_learned(bench: Bench, size: Size, variance: Callable[[], Tensor]) -> list[Variant]:
@@ -59,36 +79,26 @@ def flex_learned(bench: Bench, size: Size, variance: Callable[[], Tensor]) -> li
     anew from the current reaches in every step.
     """
 
-    def make(block: int) -> Callable[[], Work]:
-        def made() -> Work:
-            attend, build = _flex(bench.compiled)
-            reach_of = torch.compile(_reach_of, dynamic=False) if bench.compiled else _reach_of
-            q, k, v = inputs(size, bench.device)
-            learned = variance()
-            score = bell_score(learned)
-            b, h, n = learned.shape
+    def make() -> Work:
+        attend, build = _flex(bench.compiled)
+        reach_of = torch.compile(_reach_of, dynamic=False) if bench.compiled else _reach_of
+        q, k, v = inputs(size, bench.device)
+        learned = variance()
+        score = bell_score(learned)
+        b, h, n = learned.shape
 
-            def mask() -> Any:
-                allowed = reach_mask(reach_of(learned))
-                return build(allowed, b, h, n, n, device=str(bench.device), BLOCK_SIZE=block)
+        def mask() -> Any:
+            allowed = reach_mask(reach_of(learned))
+            return build(allowed, b, h, n, n, device=str(bench.device), BLOCK_SIZE=DEFAULT)
 
-            return Work(
-                attend=lambda mask: attend(
-                    q,
-                    k,
-                    v,
-                    score_mod=score,
-                    block_mask=mask,
-                    kernel_options=BLOCKS[block] or None,
-                ),
-                leaves=(q, k, v, learned),
-                mask=mask,
-                remade=True,
-            )
+        return Work(
+            attend=lambda mask: attend(q, k, v, score_mod=score, block_mask=mask),
+            leaves=(q, k, v, learned),
+            mask=mask,
+            remade=True,
+        )
 
-        return made
-
-    return [Variant(name=f"blocks of {block}", make=make(block)) for block in BLOCKS]
+    return [Variant(name="", make=make)]
 
 
 def _reach_of(variance: Tensor) -> Tensor:

@@ -7,13 +7,14 @@ from typing import Any
 
 from ...patterns.drawing import INK, new_figure, save_figure
 from .contenders import OURS
-from .peers import FLEX
+from .peers import FLEX, FLEX_SMALL
 from .records import Figure, Report, Result
 from .rows.lengths import tokens_of
 
 __all__ = ["save_plots"]
 
 COLOURS = {OURS: INK, FLEX: "#d9822b"}
+SMALL = "#9fb3c8"
 TARGET = "#b0453c"
 PASSES = ("forward", "backward")
 
@@ -33,12 +34,7 @@ def save_plots(report: Report, folder: str | Path) -> list[Path]:
 
 
 def _save_ratios(report: Report, path: Path) -> bool:
-    passes: dict[str, list[tuple[str, Figure]]] = {}
-    for result in report.results:
-        for found in result.figures:
-            which, _, rest = found.what.partition(", ")
-            if rest == f"faster than {FLEX}" and found.value is not None:
-                passes.setdefault(which, []).append((result.row, found))
+    passes, small = _ratios(report, FLEX), _ratios(report, FLEX_SMALL)
     if not passes:
         return False
     rows = max(map(len, passes.values()))
@@ -48,6 +44,7 @@ def _save_ratios(report: Report, path: Path) -> bool:
         axis = figure.add_subplot(1, len(passes), place + 1)
         values = [found.value or 0.0 for _, found in bars]
         axis.barh([row for row, _ in bars], values, color=INK, height=0.62)
+        _draw_small(axis, [row for row, _ in bars], dict(small.get(which, [])))
         for at, (_, found) in enumerate(bars):
             axis.text(0.06, at, f"{values[at]:.2f}", color="white", fontsize=8, va="center")
             for limit, style in ((found.target, "-"), (found.stretch, ":")):
@@ -59,6 +56,29 @@ def _save_ratios(report: Report, path: Path) -> bool:
     figure.suptitle(_setting(report, f"Times faster than {FLEX}; lines are targets"), fontsize=9)
     save_figure(figure, path)
     return True
+
+
+def _ratios(report: Report, peer: str) -> dict[str, list[tuple[str, Figure]]]:
+    """By pass, rows and their figures beside a peer."""
+    found: dict[str, list[tuple[str, Figure]]] = {}
+    for result in report.results:
+        for figure in result.figures:
+            which, _, rest = figure.what.partition(", ")
+            if rest == f"faster than {peer}" and figure.value is not None:
+                found.setdefault(which, []).append((result.row, figure))
+    return found
+
+
+def _draw_small(axis: Any, rows: list[str], figures: dict[str, Figure]) -> None:
+    """A thin bar below the others' for FlexAttention's smaller blocks, which have no target."""
+    values = {at: figures[row].value or 0.0 for at, row in enumerate(rows) if row in figures}
+    if not values:
+        return
+    at = [place + 0.39 for place in values]
+    axis.barh(at, list(values.values()), color=SMALL, height=0.16, label=f"than {FLEX_SMALL}")
+    for place, value in values.items():
+        axis.text(value, place + 0.39, f" {value:.2f}", fontsize=6, va="center")
+    axis.legend(frameon=False, fontsize=6, loc="lower right")
 
 
 def _save_per_token(report: Report, path: Path) -> bool:

@@ -13,7 +13,7 @@ from ..records import write_json
 
 __all__ = ["Entry", "Figure", "How", "Need", "Report", "Result", "Taken", "load", "merged", "save"]
 
-How = Literal["graph", "eager", "clock"]
+How = Literal["graph", "eager", "clock", "host"]
 
 
 class Taken(NamedTuple):
@@ -24,8 +24,8 @@ class Taken(NamedTuple):
         lower: the quartile below it.
         upper: the quartile above it.
         rounds: how many calls were timed.
-        how: from a captured graph; eager, which includes what Python does before a launch; or by
-            the clock on the wall.
+        how: from a captured graph; eager, which includes what Python does before a launch; by the
+            clock on the wall; or on the host, which does not wait for the device.
     """
 
     median: float

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from .ahead import LONGEST, compile_ahead
 from .contenders import Bench
 from .floor import card_of
 from .records import Report, Result, save
@@ -22,7 +23,8 @@ from .timing import CudaStopwatch, Failure
 
 __all__ = ["chosen", "measure", "need_gpu", "run_rows", "setting"]
 
-Told = Callable[[Result], None]
+# A row's result, and the seconds that the run has taken so far.
+Told = Callable[[Result, float], None]
 
 
 def need_gpu() -> None:
@@ -51,7 +53,8 @@ def measure(
     budget: float | None = None,
     path: Path | None = None,
     on_row: Callable[[Row], None] = lambda row: None,
-    on_result: Told = lambda result: None,
+    on_result: Told = lambda result, total: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Measures rows on the current CUDA device.
 
@@ -59,11 +62,14 @@ def measure(
         names: of `ROWS`; all when None.
         quick: small inputs and few rounds.
         peers: whether to time them too.
-        budget: seconds after which no row begins.
+        budget: seconds after which no row begins, with those of compiling ahead; that takes half
+            of them at most.
         path: of the record, which is written anew after every row.
         on_row: told each row as it begins.
-        on_result: told what it found.
+        on_result: told what it found, and the seconds so far.
+        say: told of compiling ahead.
     """
+    start = time.perf_counter()
     rows = chosen(names)
     need_gpu()
     watch = CudaStopwatch(rounds=2, milliseconds=2.0) if quick else CudaStopwatch()
@@ -75,12 +81,15 @@ def measure(
         peers=peers,
         quick=quick,
     )
+    most = LONGEST if budget is None else min(LONGEST, budget / 2)
+    ahead = compile_ahead(rows, bench, seconds=most, say=say)
     with watch.running():
         return run_rows(
             rows,
             bench,
-            setting(name, quick),
+            setting(name, quick) | {"seconds_compiling_ahead": round(ahead, 1)},
             budget=budget,
+            start=start,
             path=path,
             on_row=on_row,
             on_result=on_result,
@@ -93,17 +102,21 @@ def run_rows(
     at: dict[str, Any],
     *,
     budget: float | None = None,
+    start: float | None = None,
     path: Path | None = None,
     on_row: Callable[[Row], None] = lambda row: None,
-    on_result: Told = lambda result: None,
+    on_result: Told = lambda result, total: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Report:
-    """Runs rows on a bench; one that fails is recorded with its reason, and the next one begins."""
+    """Runs rows on a bench; one that fails is recorded with its reason, and the next one begins.
+
+    Seconds are counted from `start`, by the same clock; from now when None.
+    """
     report = Report(setting=at)
-    start = clock()
+    start = clock() if start is None else start
     for row in rows:
         begin = clock()
-        if budget is not None and begin - start > budget:
+        if budget is not None and begin - start >= budget:
             left = f"not begun: the budget of {budget:g} s was spent"
             result = Result(row=row.name, title=row.title, missing=left)
         else:
@@ -117,7 +130,7 @@ def run_rows(
             gc.collect()
             bench.watch.free()
         report.results.append(result)
-        on_result(result)
+        on_result(result, begin - start + result.seconds)
         if path is not None:
             save(report, path)
     return report

@@ -41,9 +41,10 @@ def taken_text(taken: Taken) -> str:
     return f"{taken.median:.1f} ({taken.lower:.1f}–{taken.upper:.1f}) µs {taken.how}"
 
 
-def lines_of(result: Result) -> list[str]:
-    """What a row found."""
-    lines = [f"{result.row}: {result.title} [{result.seconds:.0f} s]"]
+def lines_of(result: Result, total: float | None = None) -> list[str]:
+    """What a row found, and the seconds that the run has taken in all."""
+    so_far = "" if total is None else f", {total:.0f} s so far"
+    lines = [f"{result.row}: {result.title} [{result.seconds:.0f} s{so_far}]"]
     if result.missing:
         return [*lines, f"  missing: {result.missing}"]
     for which, need in result.needs.items():

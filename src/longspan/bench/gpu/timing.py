@@ -7,6 +7,8 @@ it is by what else a training step does.
 
 from __future__ import annotations
 
+import re
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +25,10 @@ __all__ = ["Call", "CudaStopwatch", "Failure", "Stopwatch"]
 Call = Callable[[], Callable[[], object]]
 
 SCRATCH = 256 << 20  # bytes: several times any cache
-LONGEST_REASON = 200
+LONGEST_REASON = 120
+
+# An error inside an error inside an error: the last says what is wrong.
+CHAIN = re.compile(r"^(?:\w+(?:Error|Exception): )+(?=\w+(?:Error|Exception): )")
 
 
 class Failure(NamedTuple):
@@ -33,10 +38,10 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """The first line that says something."""
+        """The first sentence that says something, with the name of the innermost error."""
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        first = lines[0] if lines else ""
-        return cls(f"{type(error).__name__}: {first}"[:LONGEST_REASON])
+        first = lines[0].partition(". ")[0] if lines else ""
+        return cls(CHAIN.sub("", f"{type(error).__name__}: {first}")[:LONGEST_REASON])
 
 
 class Stopwatch(Protocol):
@@ -55,6 +60,10 @@ class Stopwatch(Protocol):
 
     def in_a_row(self, call: Callable[[], object], times: int) -> tuple[Taken, Taken | Failure]:
         """One of `times` calls, made one after the other: eagerly, and all of them as one graph."""
+        ...
+
+    def on_host(self, call: Callable[[], object], times: int) -> Taken:
+        """One of `times` calls as Python sees them: until it returns, whatever the device does."""
         ...
 
     def launches(self, call: Callable[[], object]) -> Counter[str]:
@@ -132,6 +141,17 @@ class CudaStopwatch:
         except Exception as error:
             return Taken.of(eager, "eager"), Failure.of(error)
         return Taken.of(eager, "eager"), Taken.of(self._each(graph.replay, times))
+
+    def on_host(self, call: Callable[[], object], times: int) -> Taken:
+        found = []
+        for _ in range(1 + self.rounds):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(times):
+                call()
+            found.append(1e6 * (time.perf_counter() - begin) / times)
+        torch.cuda.synchronize()
+        return Taken.of(found[1:], "host")
 
     def launches(self, call: Callable[[], object]) -> Counter[str]:
         from torch.profiler import ProfilerActivity, profile

@@ -1,7 +1,7 @@
 """Which launch options make each kernel fastest: every candidate is compiled and timed.
 
-The table that the kernels read is `options` in `kernels/triton/configs.py`; what is found here is
-put there by hand, after a look at it.
+The kernels read theirs in `kernels/triton/configs.py`; what is found here is printed as it has to
+stand there, and put there by hand, after a look at it.
 """
 
 from __future__ import annotations
@@ -10,74 +10,39 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from ...kernels.triton import hopper
 from ...kernels.triton.configs import override
 from ...measure import Size, child_environment
 from ...patterns import Window
 from ..records import write_json
+from .candidates import KERNELS, Group, Options, candidates_of, groups, pasted
 from .contenders import Bench, Work, ours
 from .records import Taken
 from .rows.learned import bell
+from .rows.patterns import first_tokens
 from .rows.windows import REACH
 from .runner import need_gpu, setting
-from .timing import Call, CudaStopwatch, Stopwatch
+from .timing import Call, CudaStopwatch, Failure, Stopwatch
 
-__all__ = ["CANDIDATES", "Group", "groups", "timed", "tune"]
+__all__ = ["timed", "tune"]
 
-WARPS, STAGES, REGISTERS = (4, 8), (2, 3, 4), (None, 128, 168, 240)
-HEAD_DIMS = (64, 128, 32)
-KINDS = ("window", "learned")
-
-# A kernel, and the pass that runs it.
-KERNELS = {"outputs": "forward", "queries": "backward", "keys": "backward"}
+DROPOUT = 0.1
 
 # Processes that compile, and how long they may take.
 MOST_WORKERS = 12
 LONGEST = 400.0
 
 HOW = (
-    "Put each `best` into the table of src/longspan/kernels/triton/configs.py, run the contract "
-    "suite (make test-gpu), and measure again: python -m longspan.bench.gpu -o DIR"
+    "Put these into src/longspan/kernels/triton/configs.py, run the contract suite "
+    "(make test-gpu), and measure again: python -m longspan.bench.gpu -o DIR"
 )
-
-Options = dict[str, int]
-
-
-class Group(NamedTuple):
-    """What has options of its own.
-
-    Attributes:
-        kernel: `"outputs"`, `"queries"` or `"keys"`.
-        kind: `"window"`, or `"learned"` for a reach with its bell.
-        head_dim: of queries, keys and values.
-    """
-
-    kernel: str
-    kind: str
-    head_dim: int
-
-
-def _candidates() -> list[Options]:
-    found = []
-    for warps, stages, registers in product(WARPS, STAGES, REGISTERS):
-        options = {"num_warps": warps, "num_stages": stages}
-        found.append(options if registers is None else options | {"maxnreg": registers})
-    return found
-
-
-CANDIDATES = _candidates()
-
-
-def groups(quick: bool) -> list[Group]:
-    """All that is tuned, the most used first; of a quick look, one head size and a window."""
-    sizes, kinds = (HEAD_DIMS[:1], KINDS[:1]) if quick else (HEAD_DIMS, KINDS)
-    return [Group(k, kind, d) for d, kind, k in product(sizes, kinds, KERNELS)]
 
 
 def tune(
@@ -91,54 +56,73 @@ def tune(
 
     Args:
         path: of the table, JSON, written anew after every group.
-        quick: one head size, a window alone.
+        quick: one head size, one kind of call.
         budget: seconds after which no group begins.
         say: told each finding.
     """
     need_gpu()
     start = time.perf_counter()
     workers = max(1, min(MOST_WORKERS, (os.cpu_count() or 2) - 2))
-    say(f"compiling {len(CANDIDATES)} candidates of {len(groups(quick))} groups")
+    chosen = groups(quick, _has_hopper())
+    say(
+        f"compiling {sum(len(candidates_of(g)) for g in chosen)} candidates of {len(chosen)} groups"
+    )
     _compile_ahead(quick, workers, LONGEST if budget is None else budget / 2)
     watch = CudaStopwatch(rounds=3, milliseconds=5.0)
     bench = _bench(watch)
     name = torch.cuda.get_device_name()
     found: list[dict[str, Any]] = []
     with watch.running():
-        for group in groups(quick):
+        for group in chosen:
             if budget is not None and time.perf_counter() - start > budget:
                 say(f"not begun: {group}")
                 continue
             found.append(timed(bench, group))
             say(_told(found[-1]))
-            write_json(path, {"setting": setting(name, quick), "how": HOW, "groups": found})
+            write_json(
+                path,
+                {
+                    "setting": setting(name, quick),
+                    "how": HOW,
+                    "configs": pasted(found).splitlines(),
+                    "groups": found,
+                },
+            )
             watch.free()
-    say(f"saved {path}. {HOW}")
+    say(f"saved {path}. {HOW}\n\n{pasted(found)}")
     return found
 
 
+def _has_hopper() -> bool:
+    return hopper.available(torch.device("cuda", torch.cuda.current_device()))
+
+
 def timed(
-    bench: Bench, group: Group, candidates: Sequence[Options] = tuple(CANDIDATES)
+    bench: Bench, group: Group, candidates: Sequence[Options] | None = None
 ) -> dict[str, Any]:
-    """Times the candidates of a group, and the options as they are, in turn.
+    """Times the candidates of a group, and the options as they are, in turn. Those that the device
+    has no room for cannot be launched, and are recorded with the reason.
 
     A kernel of the backward is timed with the other one as it is: only differences count.
     """
     work = _work(bench, group)
     make = work.calls()[KERNELS[group.kernel]]
     calls: dict[str, Call] = {"as it is": make}
-    named = {_name(options): options for options in candidates}
+    tried = candidates_of(group) if candidates is None else candidates
+    named = {_name(options): options for options in tried}
     for name, options in named.items():
-        calls[name] = _with_options(make, group.kernel, options)
+        calls[name] = _with_options(make, group.overridden, options)
     taken = bench.watch.race(calls)
     good = {name: t for name, t in taken.items() if isinstance(t, Taken)}
     best = min(good, key=lambda name: good[name].median) if good else None
+    refused = [t.reason for name, t in taken.items() if name in named and isinstance(t, Failure)]
     return {
         **group._asdict(),
         "pass": KERNELS[group.kernel],
         "as it is": good["as it is"].median if "as it is" in good else None,
         "best": None if best is None else named.get(best, "as it is"),
         "microseconds": None if best is None else good[best].median,
+        "refused": dict(Counter(reason.partition(":")[0] for reason in refused)),
         "all": {name: t.median if isinstance(t, Taken) else t.reason for name, t in taken.items()},
     }
 
@@ -160,10 +144,15 @@ def _with_options(make: Call, kernel: str, options: Options) -> Call:
 
 def _work(bench: Bench, group: Group) -> Work:
     size: Size = bench.size(head_dim=group.head_dim)
+    window = Window(REACH, REACH)
     if group.kind == "learned":
         (variant,) = ours(bench, size, weight=bell("independent", size, bench.device))
+    elif group.kind == "dropout":
+        (variant,) = ours(bench, size, window, dropout=DROPOUT)
+    elif group.kind == "global":
+        (variant,) = ours(bench, size, first_tokens(size, bench.device))
     else:
-        (variant,) = ours(bench, size, Window(REACH, REACH))
+        (variant,) = ours(bench, size, window)
     return variant.make()
 
 
@@ -196,11 +185,11 @@ def compile_share(bench: Bench, number: int, of: int, quick: bool) -> None:
     """Runs every `of`-th candidate once. One that cannot be compiled is left for the timing to
     report.
     """
-    for group in groups(quick):
+    for group in groups(quick, _has_hopper()):
         make = _work(bench, group).calls()[KERNELS[group.kernel]]
-        for options in CANDIDATES[number::of]:
+        for options in candidates_of(group)[number::of]:
             try:
-                _with_options(make, group.kernel, options)()()
+                _with_options(make, group.overridden, options)()()
             except Exception:  # the timing meets it again, and records it
                 continue
 
@@ -210,12 +199,15 @@ def _name(options: Options) -> str:
 
 
 def _told(found: dict[str, Any]) -> str:
-    group = f"{found['kernel']}, {found['kind']}, head size {found['head_dim']}"
+    group = str(Group(*(found[name] for name in Group._fields)))
+    refused = "".join(f"; {count} refused: {why}" for why, count in found["refused"].items())
     if found["microseconds"] is None:
-        return f"{group}: nothing ran"
+        return f"{group}: nothing ran{refused}"
     before = "—" if found["as it is"] is None else f"{found['as it is']:.1f}"
     best = found["best"] if isinstance(found["best"], str) else _name(found["best"])
-    return f"{group}: {found['pass']} {before} → {found['microseconds']:.1f} µs with {best}"
+    return (
+        f"{group}: {found['pass']} {before} → {found['microseconds']:.1f} µs with {best}{refused}"
+    )
 
 
 if __name__ == "__main__":

@@ -20,13 +20,15 @@ def _both(forward: float, backward: float) -> dict[str, float]:
 ROWS: dict[str, Row] = {
     row.name: row
     for row in (
-        window_row("window-128", {"forward": (1.75, 2.2), "backward": (1.9, 2.3)}),
+        window_row(
+            "window-128", {"forward": (1.75, 2.2), "backward": (1.9, 2.3)}, small_blocks=True
+        ),
         learned_row("independent", (3.0, 3.5)),
         launches_row(),
         eager_row(),
         lengths_row(),
-        window_row("window-256", _both(1.5, 1.6), reach=256),
-        window_row("window-512", _both(1.4, 1.5), reach=512),
+        window_row("window-256", _both(1.5, 1.6), reach=256, small_blocks=True),
+        window_row("window-512", _both(1.4, 1.5), reach=512, small_blocks=True),
         window_row("window-128-n65536", _both(1.7, 1.9), batch=1, length=65536),
         window_row("window-128-d128", _both(1.5, 1.5), head_dim=128),
         window_row("window-128-d32", _both(1.3, 1.5), head_dim=32),

@@ -37,7 +37,9 @@ KINDS = ("window", "learned reach", "window and global tokens")
 
 
 def eager_row() -> Row:
-    """Calls one after the other, as a user makes them, against the same work as one graph."""
+    """Calls one after the other, as a user makes them, against the same work as one graph; and how
+    long Python takes over each pass, without waiting for the device.
+    """
     title = f"{TIMES} forward and backward calls one after the other, against one graph of them"
 
     def run(bench: Bench) -> Result:
@@ -46,12 +48,18 @@ def eager_row() -> Row:
             "window": ours(bench, size, Window(REACH, REACH)),
             "learned": ours(bench, size, weight=bell("independent", size, bench.device)),
         }
-        entries, figures = [], []
+        times = 10 if bench.quick else TIMES
+        entries, figures, on_host = [], [], []
         for name, (variant,) in kinds.items():
-            step = variant.make().calls()["step"]()
-            eager, graph = bench.watch.in_a_row(step, 10 if bench.quick else TIMES)
-            bench.watch.free()
+            calls = variant.make().calls()
+            eager, graph = bench.watch.in_a_row(calls["step"](), times)
             passes = {"eager": eager} | ({"graph": graph} if isinstance(graph, Taken) else {})
+            for which in ("forward", "backward"):
+                taken = bench.watch.on_host(calls[which](), times)
+                passes[f"host, {which}"] = taken
+                what = f"{name}: host time of a {which} call"
+                on_host.append(Figure(what=what, unit="µs", value=taken.median, at_least=False))
+            bench.watch.free()
             why = graph.reason if isinstance(graph, Failure) else ""
             entries.append(Entry(name=name, passes=passes, note=why))
             figures.append(
@@ -65,7 +73,11 @@ def eager_row() -> Row:
                 )
             )
         return Result(
-            row="eager", title=title, size=size_fields(size), entries=entries, figures=figures
+            row="eager",
+            title=title,
+            size=size_fields(size),
+            entries=entries,
+            figures=figures + on_host,
         )
 
     return Row(name="eager", title=title, run=run)

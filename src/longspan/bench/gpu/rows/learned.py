@@ -54,4 +54,4 @@ def learned_row(kind: Kind, target: tuple[float, float] | None = None) -> Row:
             figures=ratios(entries, FLEX, targets, ("forward", "backward", "step")),
         )
 
-    return Row(name=name, title=title, run=run)
+    return Row(name=name, title=title, run=run, compiles=True)

@@ -64,4 +64,4 @@ def pattern_row(
             figures=ratios(entries, FLEX, {"forward": target, "backward": target}),
         )
 
-    return Row(name=name, title=title, run=run)
+    return Row(name=name, title=title, run=run, compiles=True)

@@ -20,11 +20,13 @@ class Row:
         name: for `--only`.
         title: in one line.
         run: measures it.
+        compiles: whether a peer compiles kernels for it, which takes longer than to measure them.
     """
 
     name: str
     title: str
     run: Callable[[Bench], Result]
+    compiles: bool = False
 
 
 def size_fields(size: Size) -> dict[str, int]:

@@ -8,7 +8,7 @@ from ....patterns import Window
 from ..contenders import OURS, Bench, Variant, compared, ours, ratios
 from ..draws import pairs_of_window
 from ..floor import needs_of
-from ..peers import FLASH, FLEX, flash_window, flex_pattern
+from ..peers import FLASH, FLEX, FLEX_SMALL, flash_window, flex_pattern, flex_small_blocks
 from ..records import Result
 from .row import Row, size_fields
 
@@ -27,14 +27,20 @@ def window_row(
     batch: int = 4,
     length: int = 4096,
     head_dim: int = 64,
+    small_blocks: bool = False,
 ) -> Row:
-    """A window of so many tokens each side."""
+    """A window of so many tokens each side; with `small_blocks`, beside FlexAttention's forward
+    with smaller blocks too.
+    """
 
     def run(bench: Bench) -> Result:
         size = bench.size(batch=batch, length=length, head_dim=head_dim)
-        contenders: dict[str, Sequence[Variant]] = {OURS: ours(bench, size, Window(reach, reach))}
+        window = Window(reach, reach)
+        contenders: dict[str, Sequence[Variant]] = {OURS: ours(bench, size, window)}
         if bench.peers:
-            contenders[FLEX] = flex_pattern(bench, size, Window(reach, reach))
+            contenders[FLEX] = flex_pattern(bench, size, window)
+            if small_blocks:
+                contenders[FLEX_SMALL] = flex_small_blocks(bench, size, window)
             contenders[FLASH] = flash_window(bench, size, reach)
         entries = compared(bench, contenders, ("forward", "backward", "mask"))
         pairs = pairs_of_window(size, reach)
@@ -45,10 +51,15 @@ def window_row(
             pairs=pairs,
             needs=needs_of(size, pairs, bench.card),
             entries=entries,
-            figures=ratios(entries, FLEX, targets) + ratios(entries, FLASH, {}),
+            figures=[
+                *ratios(entries, FLEX, targets),
+                *ratios(entries, FLEX_SMALL, {}, ("forward",)),
+                *ratios(entries, FLASH, {}),
+            ],
         )
 
-    return Row(name=name, title=_title(reach, batch, length, head_dim), run=run)
+    title = _title(reach, batch, length, head_dim)
+    return Row(name=name, title=title, run=run, compiles=True)
 
 
 def _title(reach: int, batch: int, length: int, head_dim: int) -> str:

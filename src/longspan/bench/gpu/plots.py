@@ -49,7 +49,7 @@ def _save_ratios(report: Report, path: Path) -> bool:
             axis.text(0.06, at, f"{values[at]:.2f}", color="white", fontsize=8, va="center")
             for limit, style in ((found.target, "-"), (found.stretch, ":")):
                 if limit is not None:
-                    axis.plot([limit] * 2, [at - 0.42, at + 0.42], style, color=TARGET)
+                    axis.plot([limit] * 2, [at - 0.38, at + 0.31], style, color=TARGET)
         axis.axvline(1, color="#8a94a0", linewidth=1)
         axis.set_title(which, fontsize=10)
         _plain(axis, bars=True)
@@ -75,10 +75,10 @@ def _draw_small(axis: Any, rows: list[str], figures: dict[str, Figure]) -> None:
     if not values:
         return
     at = [place + 0.39 for place in values]
-    axis.barh(at, list(values.values()), color=SMALL, height=0.16, label=f"than {FLEX_SMALL}")
+    axis.barh(at, list(values.values()), color=SMALL, height=0.17, label=f"than {FLEX_SMALL}")
     for place, value in values.items():
-        axis.text(value, place + 0.39, f" {value:.2f}", fontsize=6, va="center")
-    axis.legend(frameon=False, fontsize=6, loc="lower right")
+        axis.text(0.06, place + 0.39, f"{value:.2f}", fontsize=6, va="center")
+    axis.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.1))
 
 
 def _save_per_token(report: Report, path: Path) -> bool:

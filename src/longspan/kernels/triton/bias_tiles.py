@@ -34,13 +34,13 @@ def rows_of_tile(
     """
     BM: tl.constexpr = MADE.BM
     INDEXED: tl.constexpr = MADE.INDEXED
+    KINDS: tl.constexpr = MADE.KINDS
+    REACHES: tl.constexpr = MADE.REACHES
     slot = tile * BM + tl.arange(0, BM)
     live = slot < rows.length
     row = row_of(rows, b, slot, live, INDEXED)
     i = row + given.shift
-    low, high = interval(
-        part, given.reaches, b, h, place, slot, live, row, i, MADE.KINDS, 0, MADE.REACHES
-    )
+    low, high = interval(part, given.reaches, b, h, place, slot, live, row, i, KINDS, 0, REACHES)
     query = load_tile(given.q, b, h, tile * BM, row, live, MADE.D, MADE.PD, BM, INDEXED, True)
     gradient = load_tile(grad, b, h, tile * BM, row, live, MADE.DV, MADE.PDV, BM, INDEXED, True)
     limit = tl.load(at_limits(limits, b, h, row), mask=live, other=float("-inf")).to(tl.float32)
@@ -53,10 +53,11 @@ def rows_of_tile(
 def keys_of_tile(start, given, part, b, h, MADE: tl.constexpr):
     """A tile of keys: slots, positions, which may be looked at, the keys and their values."""
     BN: tl.constexpr = MADE.BN
-    INDEXED: tl.constexpr = MADE.KINDS[0][0]
+    KINDS: tl.constexpr = MADE.KINDS
+    INDEXED: tl.constexpr = KINDS[0][0]
     head = h // given.each
     key_slot = start + tl.arange(0, BN)
-    key, present = keys_at(part, b, key_slot, MADE.KINDS, 0)
+    key, present = keys_at(part, b, key_slot, KINDS, 0)
     keys = load_tile(given.k, b, head, start, key, present, MADE.D, MADE.PD, BN, INDEXED, True)
     values = load_tile(given.v, b, head, start, key, present, MADE.DV, MADE.PDV, BN, INDEXED, True)
     return key_slot, key, present, keys, values
@@ -74,6 +75,7 @@ def gradient_after(
     BN: tl.constexpr = MADE.BN
     KINDS: tl.constexpr = MADE.KINDS
     TERMS: tl.constexpr = MADE.TERMS
+    REACHES: tl.constexpr = MADE.REACHES
     slot, live, row, i, low, high, query, gradient, limit, mean = tile_rows
     key_slot, key, present, keys, values = tile_keys
     words = tl.zeros([BM], tl.int64)
@@ -83,7 +85,7 @@ def gradient_after(
     da = tl.dot(gradient, tl.trans(values), input_precision=MADE.PRECISION)
     exists = pairs_of(
         part, given.reaches, b, h, slot, live, row, i, low, high, key_slot, key, present, words,
-        KINDS, 0, MADE.REACHES,
+        KINDS, 0, REACHES,
     )  # fmt: skip
     s, exists = scores(
         product, exists, given.terms, given.scale, b, h, row, live, i, key, KINDS[0][4], TERMS

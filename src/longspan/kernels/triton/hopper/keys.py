@@ -24,6 +24,8 @@ from .ring import (
     initialise,
     release,
     release_before,
+    start_load,
+    start_store,
     unit_of,
     wait_until_free,
     wait_until_there,
@@ -56,7 +58,7 @@ def _steps_of_keys(
 def _start_number(stats, vectors, bar, unit, row, slot, PLACE: gl.constexpr):
     """Starts the load of one of the rows' numbers."""
     own = vectors.index(NUMBERS * slot + PLACE)
-    tma.async_copy_global_to_shared(stats, [unit, PLACE, row], bar, own)
+    start_load(stats, [unit, PLACE, row], bar, own)
 
 
 @gluon.jit
@@ -81,8 +83,8 @@ def _load(
         wait_until_free(bars.index(2 * RING + 2 + turn), count, TURNS)
         bar = bars.index(2 * RING + turn)
         mbarrier.expect(bar, 2 * BN * PD * 2)
-        tma.async_copy_global_to_shared(k, [b, key_head, tile * BN, 0], bar, ks.index(turn))
-        tma.async_copy_global_to_shared(v, [b, key_head, tile * BN, 0], bar, vs.index(turn))
+        start_load(k, [b, key_head, tile * BN, 0], bar, ks.index(turn))
+        start_load(v, [b, key_head, tile * BN, 0], bar, vs.index(turn))
         for h in range(key_head * each, key_head * each + each):
             first, steps, lower, upper = _steps_of_keys(
                 intervals, columns, b, h, tile, n, m, KIND, BM, BN
@@ -94,8 +96,8 @@ def _load(
                 bar = bars.index(slot)
                 row = first + t * BM
                 mbarrier.expect(bar, BYTES)
-                tma.async_copy_global_to_shared(q, [b, h, row, 0], bar, qs.index(slot))
-                tma.async_copy_global_to_shared(grad, [b, h, row, 0], bar, gs.index(slot))
+                start_load(q, [b, h, row, 0], bar, qs.index(slot))
+                start_load(grad, [b, h, row, 0], bar, gs.index(slot))
                 _start_number(stats, vectors, bar, unit, row, slot, 0)
                 _start_number(stats, vectors, bar, unit, row, slot, 1)
                 if BELL:
@@ -214,8 +216,8 @@ def _compute(
         zs.reshape([BN, PD]).store(dv.to(dv_out.dtype))
         fence_async_shared()
         block_barrier()
-        tma.async_copy_shared_to_global(dk_out, [b, key_head, tile * BN, 0], ys)
-        tma.async_copy_shared_to_global(dv_out, [b, key_head, tile * BN, 0], zs)
+        start_store(dk_out, [b, key_head, tile * BN, 0], ys)
+        start_store(dv_out, [b, key_head, tile * BN, 0], zs)
         if TURNS == 1:
             tma.store_wait(0)
             release(bars.index(2 * RING + 2 + turn))

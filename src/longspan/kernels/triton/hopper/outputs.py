@@ -21,6 +21,8 @@ from .ring import (
     keys_of_rows,
     release,
     release_before,
+    start_load,
+    start_store,
     unit_of,
     wait_until_free,
     wait_until_there,
@@ -48,15 +50,15 @@ def _load(
         wait_until_free(bars.index(2 * RING + 2 + turn), count, 2)
         bar = bars.index(2 * RING + turn)
         mbarrier.expect(bar, BM * PD * 2)
-        tma.async_copy_global_to_shared(q, [b, h, tile * BM, 0], bar, qs.index(turn))
+        start_load(q, [b, h, tile * BM, 0], bar, qs.index(turn))
         for t in range(0, steps):
             slot = number % RING
             wait_until_free(bars.index(RING + slot), number, RING)
             bar = bars.index(slot)
             place = [b, h // each, first + t * BN, 0]
             mbarrier.expect(bar, BN * 2 * PD * 2)
-            tma.async_copy_global_to_shared(k, place, bar, ks.index(slot))
-            tma.async_copy_global_to_shared(v, place, bar, vs.index(slot))
+            start_load(k, place, bar, ks.index(slot))
+            start_load(v, place, bar, vs.index(slot))
             number += 1
         count += 1
         work += gl.num_programs(0)
@@ -152,7 +154,7 @@ def _compute(
         y.reshape([BM, PD]).store(acc.to(out.dtype))
         fence_async_shared()
         block_barrier()
-        tma.async_copy_shared_to_global(out, [b, h, tile * BM, 0], y)
+        start_store(out, [b, h, tile * BM, 0], y)
         number += steps
         count += 1
         work += gl.num_programs(0)

@@ -23,6 +23,8 @@ from .ring import (
     keys_of_rows,
     release,
     release_before,
+    start_load,
+    start_store,
     unit_of,
     wait_until_free,
     wait_until_there,
@@ -52,20 +54,20 @@ def _load(
         wait_until_free(bars.index(2 * RING + 5), count, 1)
         bar = bars.index(2 * RING + 4)
         mbarrier.expect(bar, BM * PD * 2)
-        tma.async_copy_global_to_shared(out, row, bar, os)
+        start_load(out, row, bar, os)
         wait_until_free(bars.index(2 * RING + 2 + turn), count, TURNS)
         bar = bars.index(2 * RING + turn)
         mbarrier.expect(bar, 2 * BM * PD * 2)
-        tma.async_copy_global_to_shared(grad, row, bar, gs.index(turn))
-        tma.async_copy_global_to_shared(q, row, bar, qs.index(turn))
+        start_load(grad, row, bar, gs.index(turn))
+        start_load(q, row, bar, qs.index(turn))
         for t in range(0, steps):
             slot = number % RING
             wait_until_free(bars.index(RING + slot), number, RING)
             bar = bars.index(slot)
             place = [b, h // each, first + t * BN, 0]
             mbarrier.expect(bar, 2 * BN * PD * 2)
-            tma.async_copy_global_to_shared(k, place, bar, ks.index(slot))
-            tma.async_copy_global_to_shared(v, place, bar, vs.index(slot))
+            start_load(k, place, bar, ks.index(slot))
+            start_load(v, place, bar, vs.index(slot))
             number += 1
         count += 1
         work += gl.num_programs(0)
@@ -179,7 +181,7 @@ def _compute(
         ys.reshape([BM, PD]).store((acc * scale).to(dq.dtype))
         fence_async_shared()
         block_barrier()
-        tma.async_copy_shared_to_global(dq, [b, h, tile * BM, 0], ys)
+        start_store(dq, [b, h, tile * BM, 0], ys)
         if TURNS == 1:
             tma.store_wait(0)
             release(bars.index(2 * RING + 5))

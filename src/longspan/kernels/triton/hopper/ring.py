@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 LOG2E = gl.constexpr(1.4426950408889634)
 LN2 = gl.constexpr(0.6931471805599453)
@@ -53,8 +53,10 @@ class Intervals(NamedTuple):
     right: int
 
 
-# Triton renamed it after 3.6.
+# Triton renamed these after 3.6.
 block_barrier = getattr(gl, "barrier", None) or gl.thread_barrier
+start_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+start_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
 
 @gluon.jit

@@ -1,0 +1,105 @@
+"""Compiles the kernels of some problems for GPUs that need not be there: `python -m
+tests.kernels.compiling CAPABILITY`, in a process of its own, without Triton's interpreter.
+
+Launches become compilations; what they would have computed is nobody's concern.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+
+from longspan.functional.attention import prepared
+from longspan.functional.problems import problem_of
+from longspan.kernels.problem import Problem
+from longspan.kernels.triton import launch
+from longspan.patterns import Causal, Full, Global, Pattern, SameDocument, Window
+from longspan.weights import Alibi, Bell, Bias, DistanceBias, Weight
+
+# Of a multiprocessor, for one program.
+MOST_SHARED = {80: 163 << 10, 90: 227 << 10}
+
+
+class Driver:
+    """As much of a driver as compiling asks for."""
+
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.capability, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+
+class Forgetful(dict[Any, Any]):
+    """Finds nothing again: what is found would be launched."""
+
+    def get(self, key: Any, default: Any = None) -> None:
+        return None
+
+
+def problem(
+    pattern: Pattern, weight: Weight | list[Weight] | None = None, *, head: int = 64, n: int = 300
+) -> Problem:
+    q, k, v = (torch.zeros(1, 2, n, head, dtype=torch.bfloat16) for _ in range(3))
+    call = prepared(q, k, v, pattern, weight=weight)
+    return problem_of(call.q, call.k, call.v, call.meaning, call.settings)
+
+
+def both_ways(module: Any, own: Problem) -> None:
+    names = ("variance", "slopes", "tensor", "table")
+    wanted = frozenset((term.number, name) for term in own.terms for name in names)
+    out, limits = module.forward(own)
+    module.backward(own, out, limits, torch.ones_like(out), wanted)
+
+
+def main(capability: int) -> None:
+    triton.runtime.driver.set_active(Driver(capability))
+    run, seen = JITFunction.run, []
+
+    def compiled(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        kernel = run(self, *arguments, grid=grid, warmup=True, **options)
+        assert kernel.metadata.shared <= MOST_SHARED[capability], self.__name__
+        seen.append(self.__name__)
+        return kernel
+
+    JITFunction.run = compiled
+    variance = torch.ones(1, 2, 300)
+    if capability == 90:
+        from longspan.kernels.triton.hopper import launch as hopper
+        from longspan.kernels.triton.hopper import launching
+
+        hopper._processors = lambda device: 132  # type: ignore[assignment]
+        launching._COMPILED = Forgetful()
+        torch.cuda.is_current_stream_capturing = lambda: False
+        for own in (
+            problem(Window(128, 128)),
+            problem(Causal(), head=128),
+            problem(Full(), Bell(variance, threshold=0.5), head=32),
+            problem(Window(64, 0), Bell(variance, threshold=0.5)),
+            problem(SameDocument(torch.arange(300)[None] // 50), head=96),
+        ):
+            assert hopper.takes(own)
+            both_ways(hopper, own)
+    bell = Bell(variance, threshold=0.5, exempt=Global(3))
+    both_ways(launch, problem(Window(64, 64) | Global(3), bell))
+    biases = [Bias(torch.zeros(1, 1, 300, 300)), DistanceBias(torch.zeros(2, 99)), Alibi(torch.ones(2))]
+    both_ways(launch, problem(Window(9, 9, dilation=3), biases))
+    print(len(seen), "kernels:", ", ".join(sorted(set(seen))))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -179,9 +179,7 @@ def test_arrays_of_samples_and_heads(apart: tuple[bool, bool]) -> None:
 
 @pytest.mark.parametrize("max_reach", [None, 0, 40, 2**40])
 @pytest.mark.parametrize("threshold", [1e-9, 0.5, 0.999])
-def test_reaches_are_the_integers_of_every_backend(
-    threshold: float, max_reach: int | None
-) -> None:
+def test_reaches_are_the_integers_of_every_backend(threshold: float, max_reach: int | None) -> None:
     """Also beside whole numbers, and where a variance means nothing."""
     whole = variance_of(torch.arange(40).double(), threshold).float()
     hard = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -1.0, 1e-45, 1e-38, 3e38])

@@ -221,3 +221,51 @@ def test_many_alternatives_are_one_tile_list() -> None:
         one = one & (Strided(number) | Window(number, 0) | Global(number))
     layout = compile_layout(one, (), 100, 100, CPU, merge=True)
     assert torch.equal(dense(layout, 1, 1), one.dense(100).long())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "n", "m", "band"),
+    [
+        (Window(3, 5), 40, 40, (3, 5)),
+        (Window(3, 0), 40, 90, (3, 0)),
+        (Window(50, 50), 40, 40, (39, 39)),
+        (Causal(), 40, 40, (39, 0)),
+        (Causal(), 1, 40, (39, 0)),
+        (Causal() & Window(7, 7), 40, 60, (7, 0)),
+        (Full(), 40, 40, (39, 39)),
+        # The rows are the last ones: none has as many keys behind it as before it.
+        (Full(), 40, 60, (59, 39)),
+        # Some rows are before every key.
+        (Full(), 60, 40, None),
+        (Causal(), 60, 40, None),
+        (Window(3, 3), 60, 40, None),
+        (SameDocument(packed_ids(80)), 80, 80, None),
+    ],
+    ids=str,
+)
+def test_bands(pattern: Pattern, n: int, m: int, band: tuple[int, int] | None) -> None:
+    """Where every row looks as far as every other, a part says how far."""
+    (walk,) = compile_layout(pattern, (), n, m, CPU, merge=True).walks
+    (part,) = walk.parts
+    assert part.band == band
+
+
+def test_parts_of_other_orders_have_no_band() -> None:
+    for pattern in (Window(3, 3) | Global(2), Window(3, 3, dilation=2), Strided(4)):
+        layout = compile_layout(pattern, (), 64, 64, CPU, merge=True)
+        for walk in layout.walks:
+            for part in walk.parts:
+                if walk.queries.index is not None or part.keys.index is not None:
+                    assert part.band is None
+    # The rows that global ones leave empty are not those of a window.
+    (local, *_) = compile_layout(Window(3, 3) | Global(2), (), 64, 64, CPU, merge=True).walks
+    assert all(part.band is None for part in local.parts)
+
+
+def test_bands_of_samples_differ() -> None:
+    reach = torch.full((2, 1, 40), 3, dtype=torch.int32)
+    for own in (reach, reach[:1], reach[:1].expand(1, 1, 40) * 2):
+        (walk,) = compile_layout(Full(), (Cut(own, None),), 40, 40, CPU, merge=True).walks
+        (part,) = walk.parts
+        one = own.shape[0] == 1
+        assert part.band == ((int(own[0, 0, 0]),) * 2 if one else None)

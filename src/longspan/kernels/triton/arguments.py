@@ -28,7 +28,6 @@ __all__ = [
     "Made",
     "Numbers",
     "PartValues",
-    "ReachValues",
     "Rows",
     "Vectors",
     "WalkArguments",
@@ -60,18 +59,6 @@ class Numbers(NamedTuple):
     batch: int
     head: int
     row: int
-
-
-class ReachValues(NamedTuple):
-    """How far rows look, `(B|1, H|1, N|1)` as `Numbers`: integers; or the variances of bells, of
-    which `bell` then has (the bits of −2·ln(threshold) in float64, the farthest reach).
-    """
-
-    data: Tensor
-    batch: int
-    head: int
-    row: int
-    bell: tuple[int, ...] = ()
 
 
 class TermValues(NamedTuple):
@@ -147,7 +134,7 @@ class Given(NamedTuple):
     k: Vectors
     v: Vectors
     terms: tuple[TermValues, ...]
-    reaches: tuple[ReachValues, ...]
+    reaches: tuple[Numbers, ...]
     drop: Drop
     shift: int
     scale: float
@@ -170,7 +157,6 @@ class Made(NamedTuple):
         EXACT: the mean gradient of a row is that of its pairs.
         CHUNKS: how many programs share a tile. PARTIAL: what they sum goes to a side buffer.
         CAREFUL: products are summed pair by pair.
-        BY_ROW: what is to be computed again is said by numbers of rows or keys, not of tiles.
     """
 
     D: int
@@ -197,7 +183,6 @@ class Made(NamedTuple):
     CHUNKS: int = 1
     PARTIAL: bool = False
     CAREFUL: bool = False
-    BY_ROW: bool = False
 
 
 class WalkArguments(NamedTuple):

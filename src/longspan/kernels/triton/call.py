@@ -41,19 +41,9 @@ class Call:
         constants: what every kernel is made for.
         summed: whose gradients are summed by rows.
         block: rows and keys of a tile at most.
-
-    Args:
-        wanted: the learned tensors whose gradients are.
-        reaches_where_read: see `reaches_of`.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        wanted: frozenset[tuple[int, str]] = frozenset(),
-        *,
-        reaches_where_read: bool = False,
-    ) -> None:
+    def __init__(self, problem: Problem, wanted: frozenset[tuple[int, str]] = frozenset()) -> None:
         q, k, v = problem.q, problem.k, problem.v
         self.problem = problem
         self.batch, self.heads = q.shape[:2]
@@ -69,7 +59,7 @@ class Call:
             vectors(k),
             vectors(v),
             terms,
-            reaches_of(cutting, q.device, where_read=reaches_where_read),
+            reaches_of(cutting, q.device),
             Drop(seed, least, 1.0 / (1.0 - problem.dropout)),
             layout.m - layout.n,
             problem.scale,

@@ -6,7 +6,7 @@ dv, and adds at its end what the others have summed for its keys. Those are most
 many rows: a program has one chunk of the rows.
 
 KINDS is for every source here, and WALKS too: (rows have an index, the walk lists heads, rows of a
-tile, tile bounds that are read at once, 0 where nobody has written them).
+tile, tile bounds that are read at once).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .outputs import at_limits, broken_tiles, is_broken
+from .outputs import at_limits, has_broken
 from .pairs import (
     BELL_SCORE,
     LOG2E,
@@ -51,32 +51,9 @@ def extents(
     row = row_of(rows, b, slot, live, INDEXED)
     i = row + shift
     first, last = interval(part, reaches, b, h, place, slot, live, row, i, KINDS, 0, REACHES)
-    first, last = _ends(first, last)
     to = tl.program_id(1) * tl.num_programs(0) + tile
-    tl.store(low + to, first)
-    tl.store(high + to, last)
-
-
-@triton.jit
-def _ends(first, last):
-    """The first key of some intervals, and one past the last."""
-    return tl.min(tl.where(first < last, first, 2147483647), 0), tl.max(last, 0)
-
-
-@triton.jit
-def _meets(
-    source, given, b, h, place, tile, start, S: tl.constexpr, MADE: tl.constexpr,
-):  # fmt: skip
-    """Whether a row of a tile has an interval that reaches into a tile of keys."""
-    slot = tile * MADE.WALKS[S][2] + tl.arange(0, MADE.WALKS[S][2])
-    live = slot < source.rows.length
-    row = row_of(source.rows, b, slot, live, MADE.WALKS[S][0])
-    low, high = interval(
-        source.part, given.reaches, b, h, place, slot, live, row, row + given.shift, MADE.KINDS, S,
-        MADE.REACHES,
-    )  # fmt: skip
-    first, last = _ends(low, high)
-    return (first < start + MADE.BN) & (last > start)
+    tl.store(low + to, tl.min(tl.where(first < last, first, 2147483647), 0))
+    tl.store(high + to, tl.max(last, 0))
 
 
 @triton.jit
@@ -166,13 +143,6 @@ def _all_rows(
                         dk, dv = _step(
                             dk, dv, keys, values, key, present, key_slot, given, grad, limits,
                             means, source, b, h, place, tile, entry, S, MADE,
-                        )  # fmt: skip
-            elif SCAN == 0:
-                for tile in range(0, source.tiles):
-                    if _meets(source, given, b, h, place, tile, start, S, MADE):
-                        dk, dv = _step(
-                            dk, dv, keys, values, key, present, key_slot, given, grad, limits,
-                            means, source, b, h, place, tile, 0, S, MADE,
                         )  # fmt: skip
             else:
                 tiles = source.tiles
@@ -270,12 +240,9 @@ def repair_key_gradients(
 ):  # fmt: skip
     """The tiles in which a NaN appeared, once more, pair by pair."""
     start = tl.program_id(0) * SPAN
-    found = broken_tiles(
-        broken, start, key_tiles, units, order.length, PIECES * MADE.BN, SPAN, MADE.BY_ROW
-    )
-    if tl.max(found, 0) > 0:
+    if has_broken(broken, start, key_tiles * units, SPAN):
         for work in range(start, tl.minimum(start + SPAN, key_tiles * units)):
-            if is_broken(found, work - start, SPAN):
+            if tl.load(broken + work) > 0:
                 for piece in range(PIECES):
                     _differentiate(
                         work % key_tiles * PIECES + piece, work // key_tiles, given, grad, limits,

@@ -184,12 +184,9 @@ def repair_outputs(
 ):  # fmt: skip
     """The tiles in which a NaN appeared, once more, pair by pair. Most often there are none."""
     start = tl.program_id(0) * SPAN
-    found = broken_tiles(
-        broken, start, tiles, units, rows.length, PIECES * MADE.BM, SPAN, MADE.BY_ROW
-    )
-    if tl.max(found, 0) > 0:
+    if has_broken(broken, start, tiles * units, SPAN):
         for work in range(start, tl.minimum(start + SPAN, tiles * units)):
-            if is_broken(found, work - start, SPAN):
+            if tl.load(broken + work) > 0:
                 for piece in range(PIECES):
                     _attend(
                         work % tiles * PIECES + piece, work // tiles, given, out, limits, side,
@@ -244,31 +241,10 @@ def some_interval(given, parts, at_rows, MADE: tl.constexpr):
 
 
 @triton.jit
-def broken_tiles(
-    broken, start, tiles, units, length, ROWS: tl.constexpr, SPAN: tl.constexpr,
-    BY_ROW: tl.constexpr,
-):  # fmt: skip
-    """Which of SPAN tiles from `start` on have to be repaired, above 0 for such.
-
-    `broken` has a number for every tile; or, BY_ROW, one for every row of every unit, of which
-    each has `length`, and a NaN among the ROWS of a tile says it.
-    """
-    work = start + tl.arange(0, SPAN)
-    there = work < tiles * units
-    if BY_ROW:
-        row = (work % tiles)[:, None] * ROWS + tl.arange(0, ROWS)[None, :]
-        first = (work // tiles).to(tl.int64) * length
-        mask = there[:, None] & (row < length)
-        found = tl.load(broken + (first[:, None] + row), mask=mask, other=0.0)
-        return tl.max((found != found).to(tl.int32), 1)
-    else:
-        return tl.load(broken + work, mask=there, other=0)
-
-
-@triton.jit
-def is_broken(found, number, SPAN: tl.constexpr):
-    """Whether one of the tiles that were found has to be repaired."""
-    return tl.max(tl.where(tl.arange(0, SPAN) == number, found, 0), 0) > 0
+def has_broken(broken, start, count, SPAN: tl.constexpr):
+    """Whether one of the tiles from `start` on has to be repaired."""
+    place = start + tl.arange(0, SPAN)
+    return tl.max(tl.load(broken + place, mask=place < count, other=0), 0) > 0
 
 
 @triton.jit

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from ...weights import conversions
-
 BELL_BIAS = tl.constexpr(0)
 BELL_SCORE = tl.constexpr(1)
 BELL_WEIGHT = tl.constexpr(2)
@@ -27,9 +25,6 @@ ALIBI = tl.constexpr(6)
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 LOWEST_RAMP = tl.constexpr(1.1754944e-38)
-
-SLACK = tl.constexpr(conversions.SLACK)
-FARTHEST = tl.constexpr(float(conversions.FARTHEST))
 
 
 class Place(NamedTuple):
@@ -139,28 +134,6 @@ def store_rows(
 
 
 @triton.jit
-def bell_reach(variance, curve, most):
-    """Where bells fall to their threshold, by the rules of `functional.reach.integer_reach`, in
-    float64 as there; `curve` is −2·ln(threshold).
-    """
-    # NaN, and what is below 0, see themselves alone.
-    square = tl.where(variance > 0.0, variance.to(tl.float64) * curve, 0.0)
-    reach = tl.floor(tl.sqrt(square) + tl.full(square.shape, SLACK, tl.float64))
-    return tl.minimum(tl.minimum(reach, FARTHEST).to(tl.int32), most)
-
-
-@triton.jit
-def reach_of(reach, b, h, row, live):
-    """How far some rows look."""
-    found = tl.load(at(reach, b, h, row), mask=live, other=0)
-    if len(reach.bell) > 0:
-        # As an argument a number would be rounded to float32, its bits are not.
-        bits = row.to(tl.int64) * 0 + reach.bell[0]
-        found = bell_reach(found, bits.to(tl.float64, bitcast=True), reach.bell[1])
-    return found
-
-
-@triton.jit
 def interval(
     part, reaches, b, h, place, slot, live, row, i,
     KINDS: tl.constexpr, P: tl.constexpr, REACHES: tl.constexpr,
@@ -174,7 +147,7 @@ def interval(
     high = tl.load(start + slot, mask=live, other=0)
     for r in tl.static_range(len(REACHES)):
         if (KINDS[P][4] >> REACHES[r]) & 1:
-            reach = reach_of(reaches[r], b, h, row, live)
+            reach = tl.load(at(reaches[r], b, h, row), mask=live, other=0)
             if not KINDS[P][0]:
                 low = tl.maximum(low, i - reach)
                 high = tl.minimum(high, i + reach + 1)
@@ -251,7 +224,7 @@ def pairs_of(
     if KINDS[P][0]:
         for r in tl.static_range(len(REACHES)):
             if (KINDS[P][4] >> REACHES[r]) & 1:
-                reach = reach_of(reaches[r], b, h, row, live)
+                reach = tl.load(at(reaches[r], b, h, row), mask=live, other=0)
                 exists = exists & (tl.abs(key[None, :] - i[:, None]) <= reach[:, None])
     return exists
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .outputs import at_limits, broken_tiles, is_broken, some_interval
+from .outputs import at_limits, has_broken, some_interval
 from .pairs import (
     ALIBI,
     BELL_BIAS,
@@ -312,12 +312,9 @@ def repair_query_gradients(
 ):  # fmt: skip
     """The tiles in which a NaN appeared, once more, pair by pair."""
     start = tl.program_id(0) * SPAN
-    found = broken_tiles(
-        broken, start, tiles, units, rows.length, PIECES * MADE.BM, SPAN, MADE.BY_ROW
-    )
-    if tl.max(found, 0) > 0:
+    if has_broken(broken, start, tiles * units, SPAN):
         for work in range(start, tl.minimum(start + SPAN, tiles * units)):
-            if is_broken(found, work - start, SPAN):
+            if tl.load(broken + work) > 0:
                 for piece in range(PIECES):
                     _differentiate(
                         work % tiles * PIECES + piece, work // tiles, given, out, grad, limits,

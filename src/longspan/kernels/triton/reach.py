@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from functools import lru_cache
 
 import torch
@@ -13,12 +12,14 @@ from torch import Tensor
 
 from ...weights import conversions
 from ..problem import BellReach, RampReach, Reach, SameReach
-from .arguments import ReachValues, per_row
-from .pairs import FARTHEST, bell_reach
+from .arguments import Numbers, per_row
 
 __all__ = ["reaches_of"]
 
 BLOCK = 1024
+
+SLACK = tl.constexpr(conversions.SLACK)
+FARTHEST = tl.constexpr(float(conversions.FARTHEST))
 
 
 @triton.jit
@@ -38,45 +39,39 @@ def _rounded(  # type: ignore[no-untyped-def]
     start = values.data + (unit // heads).to(tl.int64) * values.batch
     start += (unit % heads).to(tl.int64) * values.head
     start += (place % rows).to(tl.int64) * values.row
-    value = tl.load(start, mask=live, other=0.0)
+    value = tl.load(start, mask=live, other=0.0).to(tl.float64)
     constant = tl.full([BLOCK], CONSTANT, tl.float64)
     if BELL:
-        reach = bell_reach(value, constant, most)
+        # NaN, and what is below 0, see themselves alone.
+        square = tl.where(value > 0.0, value * constant, 0.0)
+        reach = tl.floor(tl.sqrt(square) + tl.full([BLOCK], SLACK, tl.float64))
     else:
-        reach = tl.ceil(constant + value.to(tl.float64)) - 1.0
+        reach = tl.ceil(constant + value) - 1.0
         reach = tl.where(reach == reach, tl.maximum(reach, -1.0), 0.0)
-        reach = tl.minimum(reach, FARTHEST).to(tl.int32)
-    tl.store(found + place, reach, mask=live)
+    reach = tl.minimum(reach, FARTHEST).to(tl.int32)
+    tl.store(found + place, tl.minimum(reach, most), mask=live)
 
 
-def reaches_of(
-    reaches: tuple[Reach, ...], device: torch.device, *, where_read: bool = False
-) -> tuple[ReachValues, ...]:
-    """The reaches as int32 `(B|1, H|1, N|1)`; or, of bells, left to be computed `where_read`: for
-    kernels that most often read none.
-    """
-    return tuple(_values(reach, device, where_read) for reach in reaches)
+def reaches_of(reaches: tuple[Reach, ...], device: torch.device) -> tuple[Numbers, ...]:
+    """The reaches as int32 `(B|1, H|1, N|1)`."""
+    return tuple(_numbers(reach, device) for reach in reaches)
 
 
-def _values(reach: Reach, device: torch.device, where_read: bool) -> ReachValues:
+def _numbers(reach: Reach, device: torch.device) -> Numbers:
     if isinstance(reach, SameReach):
         return _same(reach.tokens, device)
     if isinstance(reach, BellReach):
-        curve = -2 * math.log(reach.threshold)
-        if where_read:
-            (bits,) = struct.unpack("<q", struct.pack("<d", curve))
-            return ReachValues(*per_row(reach.variance), (bits, reach.most))
-        return _computed(reach.variance, reach.most, True, curve)
+        return _computed(reach.variance, reach.most, True, -2 * math.log(reach.threshold))
     assert isinstance(reach, RampReach)
     return _computed(reach.span, conversions.FARTHEST, False, reach.softness)
 
 
 @lru_cache(maxsize=256)
-def _same(tokens: int, device: torch.device) -> ReachValues:
-    return ReachValues(torch.tensor([tokens], dtype=torch.int32, device=device), 0, 0, 0)
+def _same(tokens: int, device: torch.device) -> Numbers:
+    return Numbers(torch.tensor([tokens], dtype=torch.int32, device=device), 0, 0, 0)
 
 
-def _computed(values: Tensor, most: int, bell: bool, constant: float) -> ReachValues:
+def _computed(values: Tensor, most: int, bell: bool, constant: float) -> Numbers:
     found = torch.empty(values.shape, dtype=torch.int32, device=values.device)
     _, heads, rows = values.shape
     count = found.numel()
@@ -91,4 +86,4 @@ def _computed(values: Tensor, most: int, bell: bool, constant: float) -> ReachVa
         CONSTANT=constant,
         BLOCK=BLOCK,
     )
-    return ReachValues(*per_row(found))
+    return per_row(found)

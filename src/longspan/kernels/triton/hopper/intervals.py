@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...problem import BellReach, BellTerm, Problem
+from ...problem import BellReach, BellTerm, Problem, SameReach
 from ..arguments import Numbers, PartValues, per_row
 from . import ring
 from .launching import start
@@ -96,7 +96,12 @@ def facts_of(problem: Problem, part: PartValues, band: tuple[int, int] | None) -
         assert band is None
         return _of_arrays(low, high, _shape_of(problem, None, low, high), n, m)
     shape = _shape_of(problem, term.given, *(() if band is not None else (low, high)))
-    return _of_bells(term.given, reach, problem.scale, low, high, band, shape)
+    # Rows may lie before the first key: from there the last one is farther than there are keys.
+    most = reach.most if reach is not None else n + m
+    for same in problem.reaches:
+        if isinstance(same, SameReach):
+            most = min(most, same.tokens)
+    return _of_bells(term.given, reach, most, problem.scale, low, high, band, shape)
 
 
 def band_facts(band: tuple[int, int], none: Tensor) -> RowFacts:
@@ -114,6 +119,7 @@ def _shape_of(problem: Problem, variance: Tensor | None, *numbers: Numbers) -> _
 def _of_bells(
     variance: Tensor,
     reach: BellReach | None,
+    most: int,
     scale: float,
     low: Numbers,
     high: Numbers,
@@ -139,11 +145,12 @@ def _of_bells(
         5 * shape.units * shape.tiles if table_too else 1, dtype=torch.int32, device=device
     )
     threshold = reach.threshold if reach is not None else 1.0
-    most = reach.most if reach is not None else shape.m
     given = per_row(variance)
+    # It is what was given, perhaps a part of something larger.
+    aligned = variance.data_ptr() % 16 == 0
     start(
         rows_of_bells,
-        (device, *shape, kind, band, most, threshold, given[1:], low[1:], high[1:]),
+        (device, *shape, kind, band, most, threshold, aligned, given[1:], low[1:], high[1:]),
         (-(-shape.tiles // TILES), shape.units),
         (
             given, bells, low, high, rows, widths, table, shape.n, shape.m, left, right, most,

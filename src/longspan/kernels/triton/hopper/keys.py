@@ -114,7 +114,7 @@ def _load(
 @gluon.jit
 def _step(
     t, number, first, has_edge, keys, values, qs, gs, vectors, bars, dk, dv, column, column_f, key,
-    key_f, low, width, scale_log2, KIND: gl.constexpr, BELL: gl.constexpr, PD: gl.constexpr,
+    shift, low, width, scale_log2, KIND: gl.constexpr, BELL: gl.constexpr, PD: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
     """One tile of rows. Scores are `(keys, rows)`, so that what follows takes them from
@@ -133,7 +133,7 @@ def _step(
     release_before(bars, number, RING)
     start = first + t * BM
     if BELL or KIND == REACH:
-        d = column_f[None, :] - (key_f - start.to(gl.float32))[:, None]
+        d = column_f[None, :] - (key - shift - start).to(gl.float32)[:, None]
     if BELL:
         s += vectors.index(NUMBERS * slot + 2).reshape([1, BM]).load(LS) * (d * d)
     p = gl.exp2(s * scale_log2 - limit)
@@ -187,7 +187,6 @@ def _compute(
         keys = ks.index(turn).reshape([BN, PD])
         values = vs.index(turn).reshape([BN, PD])
         key = tile * BN + gl.arange(0, BN, R)
-        key_f = (key - (m - n)).to(gl.float32)
         low = key - (m - n) - intervals.right
         width = intervals.left + intervals.right
         dk = gl.zeros([BN, PD], gl.float32, LO)
@@ -200,7 +199,7 @@ def _compute(
             for t in range(0, steps):
                 dk, dv = _step(
                     t, number + t, first, (t < lower) | (t >= upper), keys, values, qs, gs,
-                    vectors, bars, dk, dv, column, column_f, key, key_f, low, width, scale_log2,
+                    vectors, bars, dk, dv, column, column_f, key, m - n, low, width, scale_log2,
                     KIND, BELL, PD, BM, BN, RING, LS, LO,
                 )  # fmt: skip
             number += steps

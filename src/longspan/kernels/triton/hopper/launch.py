@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...problem import BellReach, BellTerm, Problem, SameReach
-from ..arguments import vectors, walk_arguments
+from ..arguments import captured, vectors, walk_arguments
 from ..configs import HopperOptions, hopper_options
 from . import repair
 from .descriptors import numbers_tiles, padded_head, tiles_of
@@ -84,7 +84,7 @@ def _facts(problem: Problem, columns: bool, none: Tensor) -> RowFacts:
         known = facts_of(problem, arguments.parts[0], band)
         if columns:
             known = with_columns(known, problem.k.shape[2])
-        if not learned and not torch.cuda.is_current_stream_capturing():
+        if not learned and not captured(problem.q.device):
             walk.plan[key] = known
     return known
 

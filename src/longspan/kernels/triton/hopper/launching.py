@@ -36,6 +36,9 @@ def start(
         known[0][grid[0], grid[1], 1](*arguments, *known[1])
         return
     compiled = kernel[grid](*arguments, **constants, **options)
+    if compiled is None:
+        # The interpreter compiles nothing.
+        return
     if len(_COMPILED) >= MOST_COMPILED:
         _COMPILED.clear()
     names = kernel.arg_names[len(arguments) :]

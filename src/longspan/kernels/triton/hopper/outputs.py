@@ -66,8 +66,8 @@ def _load(
 
 @gluon.jit
 def _step(
-    t, number, first, has_edge, query, ks, vs, bars, acc, top, total, column, column_f, bell,
-    row_f, low, width, scale_log2, BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
+    t, number, first, has_edge, query, ks, vs, bars, acc, top, total, column, column_f, bell, i,
+    low, width, scale_log2, BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
     BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
     """One tile of keys. The product with its values is left running while the next scores queue
@@ -83,7 +83,7 @@ def _step(
     release_before(bars, number, RING)
     start = first + t * BN
     if BELL:
-        d = column_f[None, :] - (row_f - start.to(gl.float32))[:, None]
+        d = column_f[None, :] - (i - start).to(gl.float32)[:, None]
         s += bell[:, None] * (d * d)
     if has_edge:
         exists = within(column[None, :], (low - start)[:, None], width[:, None])
@@ -123,8 +123,8 @@ def _compute(
         )
         row = tile * BM + gl.arange(0, BM, R)
         low, width = keys_of_rows(intervals, b, h, row, n, m, KIND)
-        row_f = (row + (m - n)).to(gl.float32)
-        bell = row_f
+        i = row + (m - n)
+        bell = gl.zeros([BM], gl.float32, R)
         if BELL:
             place = unit_of(intervals, b, h).to(gl.int64) * intervals.stride + row
             bell = gl.load(bells + place, mask=row < n, other=0.0)
@@ -137,8 +137,8 @@ def _compute(
         for t in range(0, steps):
             acc, top, total = _step(
                 t, number + t, first, (t < lower) | (t >= upper), query, ks, vs, bars, acc, top,
-                total, column, column_f, bell, row_f, low, width, scale_log2, BELL, PD, BM, BN,
-                RING, LS, LO,
+                total, column, column_f, bell, i, low, width, scale_log2, BELL, PD, BM, BN, RING,
+                LS, LO,
             )  # fmt: skip
         release(bars.index(2 * RING + 2 + turn))
         acc = warpgroup_mma_wait(0, deps=[acc])

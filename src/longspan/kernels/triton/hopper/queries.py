@@ -76,7 +76,7 @@ def _load(
 @gluon.jit
 def _step(
     t, number, first, has_edge, query, gradient, ks, vs, bars, acc, to_bell, column, column_f,
-    bell, row_f, low, width, limit, mean, scale_log2, BELL: gl.constexpr, PD: gl.constexpr,
+    bell, i, low, width, limit, mean, scale_log2, BELL: gl.constexpr, PD: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
     """One tile of keys."""
@@ -92,7 +92,7 @@ def _step(
     start = first + t * BN
     squares = s
     if BELL:
-        d = column_f[None, :] - (row_f - start.to(gl.float32))[:, None]
+        d = column_f[None, :] - (i - start).to(gl.float32)[:, None]
         squares = d * d
         s += bell[:, None] * squares
     p = gl.exp2(s * scale_log2 - limit[:, None])
@@ -131,8 +131,8 @@ def _compute(
         )
         row = tile * BM + gl.arange(0, BM, R)
         low, width = keys_of_rows(intervals, b, h, row, n, m, KIND)
-        row_f = (row + (m - n)).to(gl.float32)
-        bell = row_f
+        i = row + (m - n)
+        bell = gl.zeros([BM], gl.float32, R)
         if BELL:
             place = unit_of(intervals, b, h).to(gl.int64) * intervals.stride + row
             bell = gl.load(bells + place, mask=row < n, other=0.0)
@@ -165,8 +165,8 @@ def _compute(
         for t in range(0, steps):
             acc, to_bell = _step(
                 t, number + t, first, (t < lower) | (t >= upper), query, gradient, ks, vs, bars,
-                acc, to_bell, column, column_f, bell, row_f, low, width, limit, mean, scale_log2,
-                BELL, PD, BM, BN, RING, LS, LO,
+                acc, to_bell, column, column_f, bell, i, low, width, limit, mean, scale_log2, BELL,
+                PD, BM, BN, RING, LS, LO,
             )  # fmt: skip
         release(bars.index(2 * RING + 2 + turn))
         acc = warpgroup_mma_wait(0, deps=[acc])

@@ -172,7 +172,9 @@ def _repair_key(
     own_value = _vector(v, b, key_head, key, D, PD)
     to_key = tl.zeros([PD], tl.float32)
     to_value = tl.zeros([PD], tl.float32)
-    for h in range(key_head * each, key_head * each + each):
+    for head in range(key_head * each, key_head * each + each):
+        # A tensor, also where a loop counts in Python's numbers.
+        h = head + key_head * 0
         unit = b * intervals.per_sample + h * intervals.per_head
         if KIND == BAND:
             first = tl.maximum(key - (m - n) - intervals.right, 0)

@@ -1,0 +1,72 @@
+"""Problems of one interval a row, and what of them the dense reference says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from longspan.functional.attention import prepared
+from longspan.functional.problems import dense_problem, problem_of
+from longspan.kernels.problem import BellTerm, Problem
+from longspan.patterns import Pattern
+from longspan.weights import Bell
+
+
+@dataclass
+class Asked:
+    """A problem in the interpreter's dtype, and its inputs."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    pattern: Pattern
+    weight: Bell | None = None
+
+    @cached_property
+    def problem(self) -> Problem:
+        call = prepared(self.q, self.k, self.v, self.pattern, weight=self.weight)
+        return problem_of(self.q, self.k, self.v, call.meaning, call.settings)
+
+    @cached_property
+    def exists(self) -> Tensor:
+        """Which pairs exist, `(B, H, N, M)`."""
+        call = prepared(self.q, self.k, self.v, self.pattern, weight=self.weight)
+        found = dense_problem(self.q, self.k, call.meaning, call.settings).exists
+        return found.expand(*self.q.shape[:3], self.k.shape[2])
+
+    @property
+    def variance(self) -> Tensor | None:
+        """Of the bell, for every row, `(B, H, N)`."""
+        for term in self.problem.terms:
+            assert isinstance(term, BellTerm)
+            return term.variance.expand(self.q.shape[:3])
+        return None
+
+
+def ask(
+    pattern: Pattern, weight: Bell | None, n: int, m: int, heads: int = 2, key_heads: int = 1
+) -> Asked:
+    q = torch.randn(2, heads, n, 24)
+    k, v = (torch.randn(2, key_heads, m, 24) for _ in range(2))
+    return Asked(q, k, v, pattern, weight)
+
+
+def bells(n: int, kind: str) -> Bell | None:
+    """Bells for two samples of two heads; `max_reach` alone, or no reach at all, are one number for
+    all rows.
+    """
+    each = torch.rand(2, 2, n) * 300 + 1
+    return {
+        "none": None,
+        "each": Bell(each, threshold=0.5),
+        "each at most": Bell(each, threshold=0.5, max_reach=9),
+        "by head": Bell(each[:1], threshold=0.3),
+        "by sample": Bell(each[:, :1, :1], threshold=0.1),
+        "shared": Bell(each[:1, :1], threshold=0.5),
+        "uncut": Bell(each),
+        "same reach": Bell(each, max_reach=7),
+        "number": Bell(40.0, threshold=0.5),
+    }[kind]

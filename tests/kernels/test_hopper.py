@@ -1,0 +1,361 @@
+"""The kernels for Hopper: what they take, and, on such a GPU, that they pass the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import longspan as ls
+from longspan.functional.attention import prepared
+from longspan.functional.problems import problem_of
+from longspan.kernels import triton as triton_backend
+from longspan.kernels.problem import Problem
+from longspan.patterns import Causal, Full, Global, Mask, Pattern, SameDocument, Strided, Window
+from longspan.weights import Alibi, Bell, Weight
+
+from ..problems import Built, Case, Size
+from .contract import agrees
+
+BF16, FP16 = torch.bfloat16, torch.float16
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Modules of kernels are imported once, and those after here want them interpreted."""
+    if not torch.cuda.is_available():
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    yield
+
+
+def problem(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, **options: Any) -> Problem:
+    call = prepared(q, k, v, pattern, **options)
+    return problem_of(q, k, v, call.meaning, call.settings)
+
+
+def half(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+@pytest.mark.skipif(not triton_backend.available(), reason="needs triton")
+class TestTakes:
+    """Which problems are theirs. The device is not asked for: others are asked before it."""
+
+    def takes(self, *inputs: Tensor, pattern: Pattern = Window(9, 9), **options: Any) -> bool:  # noqa: B008
+        from longspan.kernels.triton.hopper.launch import takes
+
+        if not inputs:
+            inputs = (half(1, 2, 40, 32),) * 3
+        return takes(problem(*inputs, pattern, **options))
+
+    @pytest.mark.parametrize("dtype", [BF16, FP16])
+    @pytest.mark.parametrize("head", [16, 24, 64, 96, 128])
+    def test_heads_and_half_precisions(self, head: int, dtype: torch.dtype) -> None:
+        assert self.takes(*(half(1, 2, 40, head, dtype=dtype),) * 3)
+
+    @pytest.mark.parametrize("pattern", [Full(), Causal(), Window(3, 0), Causal() & Window(4, 4)])
+    def test_patterns_of_one_interval(self, pattern: Pattern) -> None:
+        assert self.takes(pattern=pattern)
+        assert self.takes(half(2, 4, 30, 32), *(half(2, 2, 90, 32),) * 2, pattern=pattern)
+        assert self.takes(half(2, 4, 90, 32), *(half(2, 2, 30, 32),) * 2, pattern=pattern)
+
+    def test_documents_that_lie_together(self) -> None:
+        together, apart = torch.arange(40)[None] // 10, torch.arange(40)[None] % 3
+        assert self.takes(pattern=SameDocument(together))
+        assert not self.takes(pattern=SameDocument(apart))
+
+    @pytest.mark.parametrize(
+        "weight",
+        [
+            Bell(40.0),
+            Bell(40.0, threshold=0.5),
+            Bell(torch.ones(1, 2, 40), threshold=0.5),
+            Bell(torch.ones(1, 2, 40), max_reach=5),
+            Bell(torch.ones(2, 1), threshold=0.5, normalized=True),
+        ],
+        ids=str,
+    )
+    def test_bells(self, weight: Weight) -> None:
+        assert self.takes(weight=weight)
+
+    def test_layouts_of_heads_and_lengths(self) -> None:
+        """A projection's `(B, N, H, D)`, also as a part of a larger one."""
+        x = half(2, 40, 3, 2, 32).permute(2, 0, 3, 1, 4)
+        assert not x[0].is_contiguous() and self.takes(*x)
+
+    def test_refuses_other_numbers(self) -> None:
+        assert not self.takes(*(torch.zeros(1, 2, 40, 32),) * 3)
+        assert not self.takes(dropout=0.1)
+        assert not self.takes(scale=-1.0)
+
+    @pytest.mark.parametrize("head", [8, 20, 136, 256])
+    def test_refuses_other_heads(self, head: int) -> None:
+        assert not self.takes(*(half(1, 2, 40, head),) * 3)
+
+    def test_refuses_values_of_another_head(self) -> None:
+        assert not self.takes(*(half(1, 2, 40, 32),) * 2, half(1, 2, 40, 64))
+
+    def test_refuses_what_tma_cannot_read(self) -> None:
+        good = half(1, 2, 40, 32)
+        shifted = half(1 * 2 * 40 * 32 + 1)[1:].view(1, 2, 40, 32)
+        padded = half(1, 2, 40, 33)[..., :32]
+        turned = half(1, 2, 32, 40).transpose(2, 3)
+        for bad in (shifted, padded, turned):
+            for place in range(3):
+                inputs = [good] * 3
+                inputs[place] = bad
+                assert not self.takes(*inputs)
+
+    @pytest.mark.parametrize(
+        "pattern",
+        [
+            Window(3, 3) | Global(1),
+            Window(3, 3, dilation=2),
+            Strided(4),
+            Mask(torch.rand(1, 1, 40, 40) < 0.5),
+        ],
+        ids=str,
+    )
+    def test_refuses_other_patterns(self, pattern: Pattern) -> None:
+        assert not self.takes(pattern=pattern)
+
+    def test_refuses_padding(self) -> None:
+        real = torch.ones(1, 40, dtype=torch.bool)
+        real[:, 30:] = False
+        assert not self.takes(key_padding=real)
+
+    @pytest.mark.parametrize(
+        "weight",
+        [
+            Bell(40.0, form="score"),
+            Bell(40.0, form="weight"),
+            Bell(40.0, threshold=0.5, exempt=Global(1)),
+            Alibi(torch.ones(2)),
+            [Bell(40.0), Bell(50.0)],
+        ],
+        ids=str,
+    )
+    def test_refuses_other_weights(self, weight: Any) -> None:
+        assert not self.takes(weight=weight)
+
+    def test_nothing_to_do_is_for_others(self) -> None:
+        assert not self.takes(*(half(0, 2, 40, 32),) * 3)
+        assert not self.takes(half(1, 2, 40, 32), *(half(1, 2, 0, 32),) * 2)
+
+    def test_asks_for_the_device(self) -> None:
+        from longspan.kernels.triton import hopper
+
+        x = half(1, 2, 40, 32)
+        assert not hopper.takes(problem(x, x, x, Window(9, 9)))
+        assert not hopper.available(torch.device("cpu"))
+
+
+@dataclass(frozen=True)
+class Interval(Case):
+    """A case for the kernels here: patterns by themselves, and what they make of memory.
+
+    Attributes:
+        window: instead of the named patterns.
+        transposed: inputs lie as `(B, N, H, D)`.
+        shared: of the output's gradient, one row for all.
+        bound: variances from the least to the largest, under a reach that the window has too.
+    """
+
+    window: tuple[int, int] | None = None
+    transposed: bool = False
+    shared: bool = False
+    bound: bool = False
+
+    def build(self, dtype: torch.dtype, device: str = "cpu") -> Built:
+        built = super().build(dtype, device)
+        if self.window is not None:
+            built.options["pattern"] = Window(*self.window)
+        if self.transposed:
+            for name in ("q", "k", "v"):
+                x = built.leaves[name].detach().transpose(1, 2).contiguous().transpose(1, 2)
+                built.leaves[name] = x.requires_grad_()
+                setattr(built, name, x)
+        if self.shared:
+            built.grad = built.grad[:1, :1, :1].expand_as(built.grad)
+            if dtype == torch.float64:
+                # The reference's is written to.
+                built.grad = built.grad.contiguous()
+        if self.bound:
+            assert self.window is not None
+            size = self.size
+            drawn = 10 ** built.uniform(-12, 12, size.batch, size.heads, size.n)
+            # The same numbers in every dtype, so that reaches are.
+            variance = built.learned("variance", drawn.float().double())
+            most = self.window[0]
+            built.options["weight"] = [Bell(variance, threshold=0.5, max_reach=most)]
+        return built
+
+
+def sized(head: int, n: int = 333, m: int = 333, groups: int = 1) -> Size:
+    return Size(2, 2, groups, n, m, head, head)
+
+
+@pytest.mark.gpu
+class TestOnHopper:
+    @pytest.fixture(autouse=True)
+    def _hopper(self) -> None:
+        from longspan.kernels.triton import hopper
+
+        if not hopper.available(torch.device("cuda")):
+            pytest.skip("needs a Hopper GPU")
+
+    def check(self, case: Case, dtype: torch.dtype = BF16) -> None:
+        from longspan.kernels.triton import hopper
+
+        built = case.build(dtype, "cuda")
+        assert hopper.takes(problem(built.q, built.k, built.v, **built.options))
+        assert list(agrees(case, dtype, "triton", "cuda")) == []
+
+    @pytest.mark.parametrize("dtype", [BF16, FP16], ids=str)
+    @pytest.mark.parametrize("head", [16, 32, 64, 96, 128])
+    def test_heads(self, head: int, dtype: torch.dtype) -> None:
+        self.check(Case(sized(head), ("full",), weights=("bell",)), dtype)
+
+    @pytest.mark.parametrize(
+        "case",
+        [
+            Case(sized(64), ("window",)),
+            Case(sized(64, 100, 459), ("causal",)),
+            Case(sized(64, 459, 100), ("full",)),
+            Case(sized(64, 459, 100), ("window",), weights=("bell",)),
+            Case(sized(64, 333, 459, 4), ("causal",), weights=("bell",)),
+            Case(sized(64, groups=4), ("window",), weights=("soft_bell",)),
+            Case(sized(64, 459, 100), ("full",), weights=("soft_bell",)),
+            Case(sized(64, 459, 100), ("full",), weights=("plain_bell",)),
+            Case(sized(64, 1, 333), ("causal",)),
+            Case(sized(64, 1, 1), ("full",), weights=("bell",)),
+            Interval(sized(64), window=(70, 70), transposed=True),
+            Interval(sized(64), weights=("bell",), window=(70, 70), transposed=True, shared=True),
+            Interval(sized(64), window=(70, 70), shared=True),
+            Interval(sized(64), window=(20, 20), bound=True),
+        ],
+        ids=str,
+    )
+    def test_cases(self, case: Case) -> None:
+        self.check(case)
+
+    def test_a_gradient_that_is_one_number(self) -> None:
+        q, k, v = (torch.randn(1, 2, 333, 64, device="cuda", dtype=BF16) for _ in range(3))
+        leaves = [x.requires_grad_() for x in (q, k, v)]
+        y = ls.attention(q, k, v, Window(70, 70), backend="triton")
+        found = torch.autograd.grad(y.sum(), leaves, retain_graph=True)
+        wanted = torch.autograd.grad(y, leaves, torch.ones_like(y))
+        assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+    def test_variances_at_any_address(self) -> None:
+        """A kernel that was compiled for one that lies well must not read another that does not."""
+        q = torch.randn(1, 2, 332, 64, device="cuda", dtype=BF16)
+        drawn = torch.rand(1, 2, 332, device="cuda") * 300 + 1
+        found = []
+        for shift in (0, 1, 2, 3):
+            wide = torch.empty(drawn.numel() + 4, device="cuda")
+            variance = wide[shift : shift + drawn.numel()].view(drawn.shape)
+            variance.copy_(drawn)
+            bell = Bell(variance, threshold=0.5)
+            found.append(ls.attention(q, q, q, Window(70, 70), weight=bell, backend="triton"))
+        assert all(torch.equal(found[0], other) for other in found[1:])
+
+    def test_same_bits_again(self, any_order: None) -> None:
+        built = Case(sized(64), ("full",), weights=("bell",)).build(BF16, "cuda")
+        first, again = built.run("triton"), built.run("triton")
+        assert all(torch.equal(value, again[name]) for name, value in first.items())
+
+    def test_nan_stays_where_it_is_seen(self) -> None:
+        pattern = Window(30, 30)
+        q, k, v = (torch.randn(1, 2, 333, 64, device="cuda", dtype=BF16) for _ in range(3))
+        spoilt = v.clone()
+        spoilt[0, 1, 100], spoilt[0, 1, 200, 3] = torch.nan, torch.inf
+        calm = ~pattern.dense(333)[0, 0][:, [100, 200]].any(1).cuda()
+        leaves = [x.requires_grad_() for x in (q, k, spoilt)]
+        y = ls.attention(q, k, spoilt, pattern, backend="triton")
+        want = ls.attention(q, k, v, pattern, backend="triton")
+        assert torch.equal(y[:, 0], want[:, 0]) and y[0, 1, 70:131].isnan().all()
+        torch.testing.assert_close(y[0, 1, calm], want[0, 1, calm], rtol=2e-2, atol=2e-2)
+        to_q, to_k, to_v = torch.autograd.grad(y[0, 1, calm].sum(), leaves)
+        assert to_q[0, 1, calm].isfinite().all() and to_q[0, 1, calm].any()
+        # Of keys that no spoilt row sees.
+        far = torch.ones(333, dtype=torch.bool, device="cuda")
+        far[40:161] = far[140:261] = False
+        assert to_k[0, 1, far].isfinite().all() and to_v[0, 1, far].isfinite().all()
+
+    def test_graphs_are_replayed_on_new_inputs(self) -> None:
+        def inputs() -> list[Tensor]:
+            q, k, v, grad = (torch.randn(2, 2, 333, 64, device="cuda").to(BF16) for _ in range(4))
+            return [q, k, v, torch.rand(2, 2, 333, device="cuda") * 900 + 1, grad]
+
+        def step(*given: Tensor) -> list[Tensor]:
+            leaves = [x.detach().requires_grad_() for x in given[:4]]
+            bell = Bell(leaves[3], threshold=0.5)
+            y = ls.attention(*leaves[:3], Window(70, 70), weight=bell, backend="triton")
+            return [y.detach(), *torch.autograd.grad(y, leaves, given[4])]
+
+        kept, side = inputs(), torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                step(*kept)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = step(*kept)
+        for _ in range(2):
+            new = inputs()
+            for to, x in zip(kept, new, strict=True):
+                to.copy_(x)
+            graph.replay()
+            for have, wanted in zip(found, step(*new), strict=True):
+                assert torch.equal(have, wanted)
+
+    def test_compiled_programs(self) -> None:
+        def called(q: Tensor, k: Tensor, v: Tensor, variance: Tensor) -> Tensor:
+            bell = Bell(variance, threshold=0.5)
+            return ls.attention(q, k, v, Window(70, 70), weight=bell, backend="triton")
+
+        q, k, v = (torch.randn(2, 2, 333, 64, device="cuda").to(BF16) for _ in range(3))
+        variance = torch.rand(2, 2, 333, device="cuda") * 900 + 1
+        leaves = [x.requires_grad_() for x in (q, k, v, variance)]
+        grad = torch.randn_like(q)
+        results = []
+        for function in (called, torch.compile(called, fullgraph=True)):
+            y = function(*leaves)
+            results.append([y, *torch.autograd.grad(y, leaves, grad)])
+        for have, wanted in zip(*results, strict=True):
+            torch.testing.assert_close(have, wanted)
+
+    def test_inputs_far_apart(self) -> None:
+        """Strides that are beyond 2³¹ elements, in tensors that share their memory."""
+        apart = 2**31 + 1024
+        wide = torch.zeros(apart + 4 * 200 * 64, device="cuda", dtype=BF16)
+
+        def far(place: int) -> Tensor:
+            start = place * 200 * 64
+            x = wide.as_strided((2, 1, 200, 64), (apart, 64, 64, 1), start)
+            x.copy_(torch.randn(2, 1, 200, 64))
+            return x
+
+        given = [far(place) for place in range(4)]
+        results = []
+        for own in (given, [x.contiguous() for x in given]):
+            leaves = [x.detach().requires_grad_() for x in own[:3]]
+            y = ls.attention(*leaves, Window(70, 70), backend="triton")
+            results.append([y, *torch.autograd.grad(y, leaves, own[3])])
+        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+    def test_outputs_far_apart(self) -> None:
+        """More than 2³¹ elements in one output: the last rows are those of a short input."""
+        n, tail = 2**31 // 64 + 1000, 300
+        x = torch.zeros(1, 1, n, 64, device="cuda", dtype=BF16)
+        x[:, :, -tail:] = torch.randn(1, 1, tail, 64)
+        y = ls.attention(x, x, x, Window(70, 70), backend="triton")[:, :, -200:]
+        short = x[:, :, -tail:].double()
+        exact = ls.attention(short, short, short, Window(70, 70), backend="reference")
+        torch.testing.assert_close(y.double(), exact[:, :, -200:], rtol=1e-2, atol=1e-2)

@@ -1,6 +1,6 @@
 """longspan: attention that learns how far to look."""
 
-from . import normalizers, patterns, weights
+from . import nn, normalizers, patterns, weights
 from .functional import (
     attention,
     attention_map,
@@ -20,6 +20,7 @@ __all__ = [
     "entmax",
     "entmax15",
     "explain",
+    "nn",
     "normalizers",
     "patterns",
     "sparsemax",

@@ -1,0 +1,68 @@
+"""How far each token may look when all of them share a budget.
+
+Every token asks for a share r > 0; all are multiplied by one number c, the same for a whole sample
+and layer, and none gets more than its cap:
+
+    Σ min(c·r, cap) = total        (over heads and real queries)
+
+The left side grows with c, so there is one such c. Between two caps it is linear: sorting the
+quotients cap/r tells which tokens are capped, and then c is a quotient of two sums, through which
+the gradient goes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["common_factor", "room"]
+
+
+def common_factor(shares: Tensor, caps: Tensor, total: Tensor, counts: Tensor) -> Tensor:
+    """The c with Σ min(c · shares, caps) = total, in float64, with its gradient to the shares.
+
+    Args:
+        shares: above 0, `(B, L)`.
+        caps: at least 0, broadcastable to `(B, L)`.
+        total: `(B,)`. Where it is not below the sum of the caps, c is as large as needed for all of
+            them.
+        counts: bool, broadcastable to `(B, L)`: what takes part in the sums.
+
+    Returns:
+        `(B,)`; 0 for a sample in which nothing counts.
+    """
+    shares, caps = shares.double(), caps.double().expand(shares.shape)
+    counts = counts.expand(shares.shape)
+    own = torch.where(counts, shares, 0.0)
+    with torch.no_grad():
+        capped = _capped(own, torch.where(counts, caps, 0.0), total.double(), counts)
+    left = total.double() - torch.where(capped, caps, 0.0).sum(-1)
+    free = torch.where(counts & ~capped, shares, 0.0).sum(-1)
+    everyone = free == 0
+    largest = torch.where(counts, caps / shares, 0.0).amax(-1).detach()
+    return torch.where(everyone, largest, left / torch.where(everyone, 1.0, free))
+
+
+def _capped(shares: Tensor, caps: Tensor, total: Tensor, counts: Tensor) -> Tensor:
+    """Which tokens get their cap and no more, bool `(B, L)`."""
+    # What does not count never comes before what does, and adds nothing to the sums.
+    quotient = torch.where(counts, caps / torch.where(counts, shares, 1.0), torch.inf)
+    order = quotient.argsort(-1, stable=True)
+    in_order = quotient.gather(-1, order)
+    before = caps.gather(-1, order).cumsum(-1) - caps.gather(-1, order)
+    after = shares.sum(-1, keepdim=True) - (
+        shares.gather(-1, order).cumsum(-1) - shares.gather(-1, order)
+    )
+    # With the factor at which this token would just reach its cap, the budget is not yet spent.
+    spent = before + torch.where(in_order.isfinite(), in_order, 0.0) * after
+    full = (spent <= total[..., None]) & in_order.isfinite()
+    return torch.zeros_like(full).scatter(-1, order, full)
+
+
+def room(n: int, real: Tensor) -> Tensor:
+    """How many real tokens lie to the left and to the right of each, `(2, B, n)`, in a sequence
+    whose real ones are bool `(B, n)`.
+    """
+    seen = real.to(torch.float64).cumsum(-1)
+    own = real.to(torch.float64)
+    return torch.stack([seen - own, seen[..., -1:] - seen])

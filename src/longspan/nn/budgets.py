@@ -47,7 +47,7 @@ def _capped(shares: Tensor, caps: Tensor, total: Tensor, counts: Tensor) -> Tens
     """Which tokens get their cap and no more, bool `(B, L)`."""
     # What does not count never comes before what does, and adds nothing to the sums.
     quotient = torch.where(counts, caps / torch.where(counts, shares, 1.0), torch.inf)
-    order = quotient.argsort(-1, stable=True)
+    order = quotient.argsort(dim=-1, stable=True)
     in_order = quotient.gather(-1, order)
     before = caps.gather(-1, order).cumsum(-1) - caps.gather(-1, order)
     after = shares.sum(-1, keepdim=True) - (

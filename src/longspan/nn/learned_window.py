@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import describe, need_bool, need_int, need_number
-from ..functional import attention
+from ..functional.attention import attention
 from ..patterns import Causal, Full, Global, Pattern
 from ..weights import Bell, reach_of, variance_of
 from .budgets import common_factor, room
-from .mechanism import Mechanism, Setting
+from .mechanism import NO_SETTING, Mechanism, Setting
 
 __all__ = ["LearnedWindow"]
 
@@ -41,9 +41,9 @@ class LearnedWindow(Mechanism):
     is a buffer: an estimate that follows the batches in training, after each of them, and stands
     still in evaluation; the budget is met on average.
 
-    Differs from the reports it grows from (2022): they fixed the mean variance, and cut it at a cap
-    afterwards, so that the real mean reach fell short (108 of 128); `budget="variance"` meets theirs
-    with the cap counted in.
+    Differs from the reports it grows from (2022): they fixed the mean variance and capped it
+    afterwards, so that the real mean reach fell short (108 of 128); `budget="variance"` meets
+    theirs with the cap counted in.
 
     Args:
         embed_dim: channels of the layer.
@@ -137,7 +137,7 @@ class LearnedWindow(Mechanism):
             hidden = torch.tanh(torch.einsum("bhnd,hde->bhne", q.float(), self.W_p.float()))
             return torch.einsum("bhne,he->bhn", hidden, self.U_d.float()).exp()
 
-    def reaches(self, q: Tensor, setting: Setting = Setting()) -> Tensor:
+    def reaches(self, q: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         """The real-valued reach c·r of every token and head, before the cap, `(B, H, N)`."""
         shares = self.shares(q)
         if self.budget is None:
@@ -181,7 +181,7 @@ class LearnedWindow(Mechanism):
         factors = self._factors(shares, setting)
         self.factor.lerp_(factors.mean(), MOMENTUM)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = Setting()) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         reach = self.reaches(q, setting)
         self.last_reach = reach.detach().clamp(max=self.max_reach)
         pattern: Pattern = Causal() if self.is_causal else Full()

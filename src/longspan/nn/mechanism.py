@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-__all__ = ["Mechanism", "Setting"]
+__all__ = ["NO_SETTING", "Mechanism", "Setting"]
 
 
 class Setting(NamedTuple):
@@ -24,6 +24,9 @@ class Setting(NamedTuple):
     key_padding: Tensor | None = None
     global_tokens: Tensor | None = None
     dropout: float = 0.0
+
+
+NO_SETTING = Setting()
 
 
 class Mechanism(nn.Module):
@@ -46,5 +49,5 @@ class Mechanism(nn.Module):
         """
         return None
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = Setting()) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         raise NotImplementedError

@@ -2,5 +2,6 @@
 
 from .learned_window import LearnedWindow
 from .mechanism import Mechanism, Setting
+from .parameter_groups import parameter_groups
 
-__all__ = ["LearnedWindow", "Mechanism", "Setting"]
+__all__ = ["LearnedWindow", "Mechanism", "Setting", "parameter_groups"]

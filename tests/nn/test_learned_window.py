@@ -1,0 +1,225 @@
+"""The learned window against its formula, its budgets, and what it must never see."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from longspan.nn import LearnedWindow, Setting
+from longspan.weights import reach_of, variance_of
+
+EMBED, HEADS, DIM = 12, 3, 4
+
+
+def window(**options: Any) -> LearnedWindow:
+    torch.manual_seed(1)
+    made = LearnedWindow(EMBED, HEADS, **{"mean_reach": 5, "max_reach": 12, **options})
+    with torch.no_grad():
+        made.U_d.normal_(std=1.5)
+    return made
+
+
+def inputs(batch: int = 2, n: int = 30, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    torch.manual_seed(2)
+    return [torch.randn(batch, HEADS, n, DIM, dtype=dtype) for _ in range(3)]
+
+
+@torch.no_grad()
+def naive(made: LearnedWindow, q: Tensor, k: Tensor, v: Tensor, setting: Setting) -> Tensor:
+    """From the formulas, one sample, head, query and key at a time; the factor by bisection."""
+    batch, heads, n, _ = q.shape
+    out = torch.zeros_like(q)
+    for b in range(batch):
+        real = [True] * n if setting.key_padding is None else setting.key_padding[b].tolist()
+        tokens = setting.global_tokens
+        whole = [False] * n if tokens is None else tokens[b].tolist()
+        share = torch.zeros(heads, n, dtype=torch.float64)
+        for h in range(heads):
+            for i in range(n):
+                hidden = torch.tanh(q[b, h, i].double() @ made.W_p[h].double())
+                share[h, i] = math.exp(float(hidden @ made.U_d[h].double()))
+        counted = [i for i in range(n) if real[i] and not whole[i]]
+        asked = share[:, counted]
+        low, high = 0.0, made.max_reach / float(asked.min())
+        for _ in range(100):
+            middle = (low + high) / 2
+            mean = float((middle * asked).clamp(max=made.max_reach).mean())
+            low, high = (middle, high) if mean < made.mean_reach else (low, middle)
+        for h in range(heads):
+            for i in range(n):
+                reach = low * float(share[h, i])
+                variance = reach**2 / (-2 * math.log(made.threshold))
+                cut = made.max_reach if made.soft else min(int(reach + 1e-3), made.max_reach)
+                scores, seen = [], []
+                for j in range(n):
+                    exempt = whole[i] or whole[j]
+                    if not real[j] or (abs(i - j) > cut and not exempt):
+                        continue
+                    score = float(q[b, h, i].double() @ k[b, h, j].double()) / math.sqrt(DIM)
+                    scores.append(score if exempt else score - (i - j) ** 2 / (2 * variance))
+                    seen.append(j)
+                weights = torch.tensor(scores, dtype=torch.float64).softmax(0)
+                out[b, h, i] = (weights[:, None] * v[b, h, seen].double()).sum(0)
+    return out
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("tokens", [False, True])
+def test_formula(soft: bool, tokens: bool) -> None:
+    made = window(soft=soft)
+    q, k, v = inputs()
+    real = torch.ones(2, 30, dtype=torch.bool)
+    real[1, 22:] = False
+    whole = torch.zeros(2, 30, dtype=torch.bool)
+    whole[0, :3] = True
+    setting = Setting(key_padding=real, global_tokens=whole if tokens else None)
+    found, expected = made(q, k, v, setting), naive(made, q, k, v, setting)
+    torch.testing.assert_close(found[0], expected[0], atol=2e-6, rtol=1e-5)
+    torch.testing.assert_close(found[1, :, :22], expected[1, :, :22], atol=2e-6, rtol=1e-5)
+
+
+def test_gradients_reach_everything() -> None:
+    made = window().double()
+    q, k, v = (x.requires_grad_() for x in inputs(1, 9, torch.float64))
+    made(q, k, v).square().sum().backward()
+    for leaf in (q, k, v, made.W_p, made.U_d):
+        assert leaf.grad is not None
+        assert leaf.grad.abs().sum() > 0
+
+
+def test_starts_uniform() -> None:
+    made = LearnedWindow(EMBED, HEADS, mean_reach=5, max_reach=12)
+    made(*inputs())
+    assert made.last_reach is not None
+    torch.testing.assert_close(made.last_reach, torch.full((2, HEADS, 30), 5.0))
+
+
+@pytest.mark.parametrize("budget", ["reach", "variance", "pairs"])
+def test_budgets_are_exact_for_every_sample(budget: Any) -> None:
+    made = window(budget=budget)
+    real = torch.ones(2, 30, dtype=torch.bool)
+    real[0, 25:] = False
+    made(*inputs(), Setting(key_padding=real))
+    assert made.last_reach is not None
+    reach = made.last_reach.double()
+    for b, n in enumerate((25, 30)):
+        own = reach[b, :, :n]
+        if budget == "reach":
+            assert float(own.mean()) == pytest.approx(5, rel=1e-6)
+        elif budget == "variance":
+            mean = float(variance_of(own, 0.5).mean())
+            assert mean == pytest.approx(variance_of(5.0, 0.5), rel=1e-6)
+        else:
+            i = torch.arange(n)
+            fixed = (i.clamp(max=5) + (n - 1 - i).clamp(max=5) + 1).sum() * HEADS
+            left, right = torch.minimum(own, i), torch.minimum(own, n - 1 - i)
+            assert float((left + right + 1).sum()) == pytest.approx(float(fixed), rel=1e-6)
+            whole = made.whole_reach()[b, :, :n]
+            pairs = torch.minimum(whole, i) + torch.minimum(whole, n - 1 - i) + 1
+            assert int(fixed) - 2 * HEADS * n <= int(pairs.sum()) <= int(fixed)
+
+
+def test_free_window_starts_where_it_is_told() -> None:
+    made = LearnedWindow(EMBED, HEADS, max_reach=12, budget=None, initial_variance=3.0)
+    made(*inputs())
+    assert made.last_reach is not None
+    torch.testing.assert_close(
+        variance_of(made.last_reach, 0.5), torch.full((2, HEADS, 30), 3.0), rtol=1e-5, atol=0
+    )
+
+
+def test_global_rows_take_no_part_in_the_budget() -> None:
+    made = window()
+    whole = torch.zeros(2, 30, dtype=torch.bool)
+    whole[:, :4] = True
+    made(*inputs(), Setting(global_tokens=whole))
+    assert made.last_reach is not None
+    assert float(made.last_reach[:, :, 4:].mean()) == pytest.approx(5, rel=1e-6)
+
+
+def test_samples_do_not_know_one_another() -> None:
+    made, (q, k, v) = window(), inputs(3)
+    together = made(q, k, v)
+    for b in range(3):
+        alone = made(q[b : b + 1], k[b : b + 1], v[b : b + 1])
+        torch.testing.assert_close(together[b : b + 1], alone, atol=1e-6, rtol=1e-6)
+
+
+def test_padding_changes_nothing() -> None:
+    made, (q, k, v) = window(), inputs()
+    longer = [torch.cat([x, torch.full_like(x[:, :, :7], 9.0)], 2) for x in (q, k, v)]
+    real = torch.ones(2, 37, dtype=torch.bool)
+    real[:, 30:] = False
+    found = made(*longer, Setting(key_padding=real))[:, :, :30]
+    torch.testing.assert_close(found, made(q, k, v), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_causal_never_looks_ahead(training: bool) -> None:
+    made, (q, k, v) = window(causal=True).train(training), inputs()
+    factor = made.factor.clone()
+    before = made(q, k, v)[:, :, :20]
+    made.factor.copy_(factor)
+    for x in (q, k, v):
+        x[:, :, 20:].normal_()
+    assert torch.equal(made(q, k, v)[:, :, :20], before)
+
+
+def test_causal_factor_follows_training_and_stands_in_evaluation() -> None:
+    made, (q, k, v) = window(causal=True), inputs()
+    for _ in range(200):
+        made(q, k, v)
+    assert made.last_reach is not None
+    assert float(made.last_reach.mean()) == pytest.approx(5, rel=0.02)
+    factor = made.eval().factor.clone()
+    made(q, k, v)
+    assert torch.equal(made.factor, factor)
+
+
+def test_load_reach_is_bit_equal_and_frozen() -> None:
+    source = window()
+    made = LearnedWindow(EMBED, HEADS, mean_reach=9, max_reach=20, threshold=0.6)
+    made.load_reach(source)
+    for name in ("W_p", "U_d"):
+        own = getattr(made, name)
+        assert torch.equal(own, getattr(source, name))
+        assert not own.requires_grad
+    made(*inputs())
+    assert made.last_reach is not None
+    assert float(made.last_reach.mean()) == pytest.approx(9, rel=1e-6)
+
+
+def test_load_reach_says_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match="the heads differ"):
+        window().load_reach(LearnedWindow(EMBED, 2))
+    with pytest.raises(ValueError, match="has no W_p"):
+        window().load_reach({"U_d": torch.zeros(HEADS, DIM)})
+
+
+def test_cuts_where_it_says() -> None:
+    made, (q, k, v) = window(), inputs(1)
+    made(q, k, v)
+    whole = made.whole_reach()
+    assert made.last_reach is not None
+    assert torch.equal(whole, (made.last_reach + 1e-3).floor().int())
+    assert reach_of(variance_of(5.0, 0.5), 0.5) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"mean_reach": 13}, "at most max_reach"),
+        ({"budget": "flops"}, "budget must be"),
+        ({"budget": None}, "initial_variance"),
+        ({"initial_variance": 1.0}, "initial_variance"),
+        ({"num_heads": 5}, "multiple of num_heads"),
+    ],
+)
+def test_errors(options: dict[str, Any], told: str) -> None:
+    arguments = {"embed_dim": EMBED, "num_heads": HEADS, "mean_reach": 5, "max_reach": 12}
+    with pytest.raises(ValueError, match=told):
+        LearnedWindow(**{**arguments, **options})

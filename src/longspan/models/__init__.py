@@ -1,0 +1,21 @@
+"""One transformer, its heads, and writing with it."""
+
+from .config import Config
+from .generation import Sampling
+from .heads import Classification, LanguageModelling, SpanAnswers, Tagging
+from .language_model import LanguageModel, Translator
+from .transformer import Decoder, Encoder, EncoderDecoder
+
+__all__ = [
+    "Classification",
+    "Config",
+    "Decoder",
+    "Encoder",
+    "EncoderDecoder",
+    "LanguageModel",
+    "LanguageModelling",
+    "Sampling",
+    "SpanAnswers",
+    "Tagging",
+    "Translator",
+]

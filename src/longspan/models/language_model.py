@@ -1,0 +1,115 @@
+"""A decoder that predicts the next token, and an encoder–decoder that translates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .cache import Cache
+from .config import Config
+from .generation import Sampling, beam_search, generate
+from .heads import LanguageModelling
+from .transformer import Decoder, EncoderDecoder, Mechanisms
+
+__all__ = ["LanguageModel", "Translator"]
+
+
+class LanguageModel(nn.Module):
+    """Scores of the next token, for every token.
+
+    Args:
+        config: sizes.
+        mechanisms: one for every layer, all of them causal.
+    """
+
+    def __init__(self, config: Config, mechanisms: Mechanisms) -> None:
+        super().__init__()
+        self.config = config
+        self.decoder = Decoder(config, mechanisms)
+        self.head = LanguageModelling(self.decoder.tokens)
+
+    def forward(
+        self, tokens: Tensor, *, key_padding: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """`(B, N, vocab)` for tokens `(B, N)`."""
+        found: Tensor = self.head(self.decoder(tokens, key_padding=key_padding, cache=cache))
+        return found
+
+    @torch.no_grad()
+    def generate(
+        self, tokens: Tensor, steps: int, *, key_padding: Tensor | None = None, beams: int = 1,
+        **options: Any,
+    ) -> Tensor:  # fmt: skip
+        """Tokens `(B, N)` and what follows them; options as for `generation.generate`, or with
+        several beams for `generation.beam_search`. Beginnings of different lengths are padded on
+        the left.
+        """
+        was, cache = self.training, self.decoder.new_cache()
+        padding = key_padding
+        if padding is not None and beams > 1:
+            padding = padding.repeat_interleave(beams, 0)
+        first = True
+
+        def next_scores(new: Tensor, cache: Cache) -> Tensor:
+            nonlocal first
+            own = padding if first else None
+            first = False
+            return self.head(self.decoder(new, key_padding=own, cache=cache)[:, -1])
+
+        self.eval()
+        try:
+            if beams > 1:
+                return beam_search(next_scores, cache, tokens, steps, beams=beams, **options)
+            return generate(next_scores, cache, tokens, steps, **options)
+        finally:
+            self.train(was)
+
+
+class Translator(nn.Module):
+    """Scores of the next target token, given a source text.
+
+    Args:
+        config: sizes of encoder and decoder.
+        encoder: mechanisms of the encoder's layers.
+        decoder: of the decoder's, all of them causal.
+    """
+
+    def __init__(self, config: Config, encoder: Mechanisms, decoder: Mechanisms) -> None:
+        super().__init__()
+        self.config = config
+        self.body = EncoderDecoder(config, encoder, decoder)
+        self.head = LanguageModelling(self.body.encoder.tokens)
+
+    def forward(self, tokens: Tensor, target: Tensor, **options: Tensor | None) -> Tensor:
+        """`(B, T, vocab)` for target tokens `(B, T)`; options as for `EncoderDecoder`."""
+        found: Tensor = self.head(self.body(tokens, target, **options))
+        return found
+
+    @torch.no_grad()
+    def translate(
+        self, tokens: Tensor, steps: int, *, begin: int, key_padding: Tensor | None = None,
+        beams: int = 4, **options: Any,
+    ) -> Tensor:  # fmt: skip
+        """The target's tokens `(B, 1 + steps)`, from `begin` on; options as for
+        `LanguageModel.generate`.
+        """
+        was = self.training
+        self.eval()
+        try:
+            memory = self.body.encoder(tokens, key_padding=key_padding)
+            memory = memory.repeat_interleave(beams, 0)
+            padding = None if key_padding is None else key_padding.repeat_interleave(beams, 0)
+            decoder, cache = self.body.decoder, self.body.decoder.new_cache()
+
+            def next_scores(new: Tensor, cache: Cache) -> Tensor:
+                found = decoder(new, memory=memory, memory_padding=padding, cache=cache)
+                return self.head(found[:, -1])
+
+            start = tokens.new_full((len(tokens), 1), begin)
+            if beams > 1:
+                return beam_search(next_scores, cache, start, steps, beams=beams, **options)
+            return generate(next_scores, cache, start, steps, **options)
+        finally:
+            self.train(was)

@@ -1,0 +1,216 @@
+"""One transformer: encoder, decoder, or both, with any mechanism in any layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..nn import Attention, Mechanism
+from .block import Block, Surroundings
+from .cache import Cache
+from .config import Config
+from .positions import Sinusoidal
+
+__all__ = ["Decoder", "Encoder", "EncoderDecoder", "Mechanisms"]
+
+# One for every layer: a list of them, or a function of the layer's number.
+Mechanisms = Sequence[Mechanism] | Callable[[int], Mechanism]
+
+
+def _listed(mechanisms: Mechanisms, layers: int) -> list[Mechanism]:
+    if callable(mechanisms):
+        return [mechanisms(layer) for layer in range(layers)]
+    if len(mechanisms) != layers:
+        raise ValueError(
+            f"mechanisms must be one for each of {layers} layers, got {len(mechanisms)}; a function "
+            "of the layer's number makes as many as there are"
+        )
+    if len({id(mechanism) for mechanism in mechanisms}) != layers:
+        raise ValueError("mechanisms must be a new one for every layer, got one of them twice")
+    return list(mechanisms)
+
+
+class _Stack(nn.Module):
+    """Tokens in, their last vectors out."""
+
+    def __init__(
+        self, config: Config, mechanisms: Mechanisms, cross: Callable[[int], Mechanism] | None
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocab, config.width)
+        self.positions: nn.Module | None = None
+        if config.positions == "learned":
+            self.positions = nn.Embedding(config.length, config.width)
+        elif config.positions == "sinusoidal":
+            self.positions = Sinusoidal(config.width)
+        self.dropout = nn.Dropout(config.dropout)
+        own = _listed(mechanisms, config.layers)
+        self.blocks = nn.ModuleList(
+            Block(config, mechanism, None if cross is None else cross(layer))
+            for layer, mechanism in enumerate(own)
+        )
+        last = config.norm == "pre"
+        self.norm = nn.LayerNorm(config.width) if last else nn.Identity()
+        self.apply(_initialise)
+
+    @property
+    def mechanisms(self) -> list[Mechanism]:
+        """Those of self-attention, layer by layer."""
+        return [block.attention.mechanism for block in self.blocks]  # type: ignore[union-attr,misc]
+
+    def _embedded(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        if self.config.positions == "learned" and positions.shape[-1]:
+            last = positions.shape[-1] if positions.dim() == 1 else None
+            if last is not None and last > self.config.length:
+                raise ValueError(
+                    f"tokens must be at most {self.config.length}, the config's length, got {last}; "
+                    "rotary and sinusoidal positions have no end"
+                )
+        x = self.tokens(tokens)
+        if self.positions is not None:
+            x = x + self.positions(positions).to(x.dtype)
+        found: Tensor = self.dropout(x)
+        return found
+
+    def _through(self, x: Tensor, around: Surroundings, cache: Cache | None) -> Tensor:
+        for number, block in enumerate(self.blocks):
+            x = block(x, around, None if cache is None else cache.layers[number])
+        found: Tensor = self.norm(x)
+        return found
+
+
+def _initialise(module: nn.Module) -> None:
+    """Weights of a standard deviation of 0.02, biases of 0 (GPT-2)."""
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+class Encoder(_Stack):
+    """Every token may look both ways.
+
+    Args:
+        config: sizes.
+        mechanisms: one for every layer.
+    """
+
+    def __init__(self, config: Config, mechanisms: Mechanisms) -> None:
+        super().__init__(config, mechanisms, None)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        key_padding: Tensor | None = None,
+        global_tokens: Tensor | None = None,
+    ) -> Tensor:
+        """`(B, N, width)` for tokens `(B, N)`.
+
+        Args:
+            key_padding: bool `(B, N)`, True for a real token.
+            global_tokens: bool `(B, N)`, True for a global one.
+        """
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        around = Surroundings(positions, key_padding, global_tokens)
+        return self._through(self._embedded(tokens, positions), around, None)
+
+
+class Decoder(_Stack):
+    """No token looks ahead; with a `memory` its blocks also look at an encoder's tokens.
+
+    Args:
+        config: sizes.
+        mechanisms: one for every layer, all of them causal.
+        cross: whether it has a memory.
+    """
+
+    def __init__(self, config: Config, mechanisms: Mechanisms, *, cross: bool = False) -> None:
+        super().__init__(config, mechanisms, (lambda layer: Attention()) if cross else None)
+        for layer, mechanism in enumerate(self.mechanisms):
+            if not mechanism.causal:
+                raise ValueError(
+                    f"a decoder's mechanisms must be causal, that of layer {layer} looks ahead: "
+                    f"{mechanism}. Mechanisms with causal=True do not, nor does "
+                    "Attention(Causal() & pattern)"
+                )
+
+    def new_cache(self) -> Cache:
+        """An empty cache, for `forward`."""
+        return Cache([mechanism.remembers for mechanism in self.mechanisms])
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        key_padding: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_padding: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """`(B, N, width)` for tokens `(B, N)`, the ones after those in the cache.
+
+        Args:
+            key_padding: bool `(B, N)`, True for a real token. Padding on the left counts as
+                positions.
+            memory: an encoder's `(B, L, width)`.
+            memory_padding: bool `(B, L)`.
+            cache: tokens before these; it is extended.
+        """
+        start = 0 if cache is None else cache.length
+        positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
+        real = key_padding
+        if cache is not None:
+            real = _remembered(cache, key_padding, tokens)
+        around = Surroundings(positions, real, None, memory, memory_padding)
+        return self._through(self._embedded(tokens, positions), around, cache)
+
+
+def _remembered(cache: Cache, real: Tensor | None, tokens: Tensor) -> Tensor | None:
+    """Which tokens are real, those in the cache first; the cache then has them too."""
+    if cache.real is not None or real is not None:
+        batch, n = tokens.shape
+        before, now = cache.real, real
+        if before is None:
+            before = torch.ones(batch, cache.length, dtype=torch.bool, device=tokens.device)
+        if now is None:
+            now = torch.ones(batch, n, dtype=torch.bool, device=tokens.device)
+        cache.real = torch.cat([before, now], 1)
+    cache.length += tokens.shape[1]
+    return cache.real
+
+
+class EncoderDecoder(nn.Module):
+    """An encoder, and a decoder that looks at its tokens; they share the embedding.
+
+    Args:
+        config: sizes of both.
+        encoder: mechanisms of the encoder's layers.
+        decoder: of the decoder's.
+    """
+
+    def __init__(self, config: Config, encoder: Mechanisms, decoder: Mechanisms) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config, encoder)
+        self.decoder = Decoder(config, decoder, cross=True)
+        self.decoder.tokens = self.encoder.tokens
+
+    def forward(
+        self,
+        tokens: Tensor,
+        target: Tensor,
+        *,
+        key_padding: Tensor | None = None,
+        global_tokens: Tensor | None = None,
+        target_padding: Tensor | None = None,
+    ) -> Tensor:
+        """`(B, T, width)` for the target's tokens `(B, T)`, given tokens `(B, N)`."""
+        memory = self.encoder(tokens, key_padding=key_padding, global_tokens=global_tokens)
+        found: Tensor = self.decoder(
+            target, key_padding=target_padding, memory=memory, memory_padding=key_padding
+        )
+        return found

@@ -1,0 +1,113 @@
+"""Writing on: against loops that compute everything anew."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+
+from longspan.models import Config, LanguageModel, Sampling, Translator
+from longspan.nn import Attention
+from longspan.patterns import Causal, Window
+
+VOCAB = 5
+
+
+def model() -> LanguageModel:
+    torch.manual_seed(0)
+    made = LanguageModel(
+        Config(vocab=VOCAB, width=16, heads=2, layers=2, positions="rotary"),
+        lambda layer: Attention(Window(3, 0)),
+    )
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return made.eval()
+
+
+def beginning() -> Tensor:
+    return torch.tensor([[0, 1, 2], [4, 4, 1]])
+
+
+def test_greedy() -> None:
+    made, x = model(), beginning()
+    found = made.generate(x, 6)
+    for _ in range(6):
+        x = torch.cat([x, made(x)[:, -1].argmax(-1, keepdim=True)], 1)
+    assert torch.equal(found, x)
+
+
+def log_probability(made: LanguageModel, x: Tensor, start: int) -> Tensor:
+    scores = made(x)[:, :-1].log_softmax(-1)
+    return scores.gather(-1, x[:, 1:, None])[:, start - 1 :, 0].sum(-1)
+
+
+def test_enough_beams_find_the_best() -> None:
+    made, x = model(), beginning()
+    found = made.generate(x, 3, beams=VOCAB**2)
+    for b in range(2):
+        every = torch.tensor(list(itertools.product(range(VOCAB), repeat=3)))
+        whole = torch.cat([x[b].expand(len(every), 3), every], 1)
+        best = whole[log_probability(made, whole, 3).argmax()]
+        assert torch.equal(found[b], best)
+
+
+def test_one_beam_is_greedy() -> None:
+    from longspan.models.generation import beam_search
+
+    made, x = model(), beginning()
+
+    def next_scores(new: Tensor, cache: object) -> Tensor:
+        return made(new, cache=cache)[:, -1]  # type: ignore[arg-type]
+
+    found = beam_search(next_scores, made.decoder.new_cache(), x, 5, beams=1)
+    assert torch.equal(found, made.generate(x, 5))
+
+
+def test_end_is_repeated() -> None:
+    made, x = model(), beginning()
+    plain = made.generate(x, 6)
+    end = int(plain[0, 4])
+    found = made.generate(x, 6, end=end)
+    for b in range(2):
+        row = found[b, 3:].tolist()
+        if end in row:
+            assert set(row[row.index(end) :]) == {end}
+
+
+def test_sampling_draws_as_the_model_says() -> None:
+    made, x = model(), beginning()[:1].expand(4000, -1)
+    source = torch.Generator().manual_seed(0)
+    found = made.generate(x, 1, sampling=Sampling(temperature=2.0), generator=source)[:, -1]
+    share = torch.bincount(found, minlength=VOCAB) / 4000
+    expected = (made(x[:1])[0, -1] / 2.0).softmax(-1)
+    torch.testing.assert_close(share, expected, atol=0.03, rtol=0)
+
+
+def test_top_k_and_top_p() -> None:
+    scores = torch.tensor([[3.0, 2.0, 1.0, 0.0]]).expand(500, -1)
+    assert set(Sampling(top_k=2).draw(scores).tolist()) <= {0, 1}
+    assert set(Sampling(top_p=0.5).draw(scores).tolist()) == {0}
+    assert set(Sampling(temperature=0.0).draw(scores).tolist()) == {0}
+
+
+def test_training_mode_comes_back() -> None:
+    made = model().train()
+    made.generate(beginning(), 1)
+    assert made.training
+
+
+def test_translation() -> None:
+    torch.manual_seed(0)
+    made = Translator(
+        Config(vocab=VOCAB, width=16, heads=2, layers=1),
+        lambda layer: Attention(),
+        lambda layer: Attention(Causal()),
+    ).eval()
+    source = torch.tensor([[1, 2, 3, 4], [4, 3, 2, 1]])
+    greedy = made.translate(source, 5, begin=0, beams=1)
+    x = torch.zeros(2, 1, dtype=torch.int64)
+    for _ in range(5):
+        x = torch.cat([x, made(source, x)[:, -1].argmax(-1, keepdim=True)], 1)
+    assert torch.equal(greedy, x)
+    assert made.translate(source, 5, begin=0, beams=3).shape == (2, 6)

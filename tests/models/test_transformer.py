@@ -1,0 +1,145 @@
+"""The transformer: what it must never see, and that a step at a time is the same as all at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from longspan.models import Config, Decoder, Encoder, EncoderDecoder, LanguageModel
+from longspan.models.transformer import Mechanisms
+from longspan.nn import Attention, LearnedWindow, SlidingWindow
+from longspan.patterns import Causal, Full, Window
+
+WIDTH, HEADS = 16, 2
+
+MECHANISMS: dict[str, Mechanisms] = {
+    "full": lambda layer: Attention(Causal()),
+    "window": lambda layer: Attention(Window(3 + layer, 0)),
+    "sliding": lambda layer: SlidingWindow(WIDTH, HEADS, left=4, causal=True),
+    "learned": lambda layer: LearnedWindow(
+        WIDTH, HEADS, mean_reach=3, max_reach=6, causal=True
+    ),
+}
+
+
+def config(**options: Any) -> Config:
+    return Config(**{"vocab": 11, "width": WIDTH, "heads": HEADS, "layers": 2, "length": 64, **options})
+
+
+def tokens(batch: int = 2, n: int = 20) -> Tensor:
+    return torch.randint(0, 11, (batch, n), generator=torch.Generator().manual_seed(3))
+
+
+def made(kind: type, mechanisms: Mechanisms, **options: Any) -> Any:
+    torch.manual_seed(0)
+    model = kind(config(**options), mechanisms).eval()
+    for part in model.modules():
+        if isinstance(part, LearnedWindow):
+            torch.nn.init.normal_(part.U_d, std=2.0)
+    return model
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_padding_and_company_change_nothing(positions: Any, norm: Any) -> None:
+    model = made(Encoder, lambda layer: Attention(Window(4, 4)), positions=positions, norm=norm)
+    x = tokens()
+    real = torch.ones(2, 26, dtype=torch.bool)
+    real[:, 20:] = False
+    longer = torch.cat([x, torch.full((2, 6), 7)], 1)
+    alone = model(x)
+    torch.testing.assert_close(model(longer, key_padding=real)[:, :20], alone)
+    torch.testing.assert_close(model(x[:1]), alone[:1])
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+def test_a_step_at_a_time(name: str, positions: Any) -> None:
+    model = made(Decoder, MECHANISMS[name], positions=positions)
+    x = tokens()
+    whole, cache = model(x), model.new_cache()
+    parts = [model(x[:, :7], cache=cache)]
+    parts += [model(x[:, i : i + 1], cache=cache) for i in range(7, 20)]
+    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-5, rtol=1e-5)
+    for mechanism, layer in zip(model.mechanisms, cache.layers, strict=True):
+        kept = layer.keys.shape[2]
+        assert kept == (20 if mechanism.remembers is None else mechanism.remembers - 1)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_nothing_looks_ahead(name: str) -> None:
+    model = made(Decoder, MECHANISMS[name])
+    x = tokens()
+    other = x.clone()
+    other[:, 12:] = (other[:, 12:] + 1) % 11
+    assert torch.equal(model(x)[:, :12], model(other)[:, :12])
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_left_padding(name: str) -> None:
+    model = made(LanguageModel, MECHANISMS[name], positions="rotary")
+    x = tokens(1, 9)
+    padded = torch.cat([torch.zeros(1, 4, dtype=torch.int64), x], 1)
+    real = torch.tensor([[False] * 4 + [True] * 9])
+    plain = model.generate(x, 6)
+    torch.testing.assert_close(model.generate(padded, 6, key_padding=real)[:, 4:], plain)
+
+
+def test_encoder_and_decoder() -> None:
+    torch.manual_seed(0)
+    model = EncoderDecoder(
+        config(), lambda layer: Attention(Full()), lambda layer: Attention(Causal())
+    ).eval()
+    source, target = tokens(), tokens(2, 8)
+    found = model(source, target)
+    assert found.shape == (2, 8, WIDTH)
+    changed = source.clone()
+    changed[:, 3] = (changed[:, 3] + 1) % 11
+    assert not torch.allclose(model(changed, target), found)
+    real = torch.ones(2, 20, dtype=torch.bool)
+    real[:, 3] = False
+    torch.testing.assert_close(
+        model(changed, target, key_padding=real), model(source, target, key_padding=real)
+    )
+
+
+def test_gradients_reach_every_parameter() -> None:
+    model = made(LanguageModel, MECHANISMS["learned"]).train()
+    model(tokens()).logsumexp(-1).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+
+
+def test_decoders_are_causal() -> None:
+    with pytest.raises(ValueError, match="must be causal, that of layer 0"):
+        Decoder(config(), lambda layer: Attention(Window(4, 4)))
+
+
+def test_one_mechanism_a_layer() -> None:
+    with pytest.raises(ValueError, match="for each of 2 layers, got 1"):
+        Encoder(config(), [Attention()])
+    shared = Attention()
+    with pytest.raises(ValueError, match="new one for every layer"):
+        Encoder(config(), [shared, shared])
+
+
+def test_learned_positions_end() -> None:
+    with pytest.raises(ValueError, match="at most 64"):
+        made(Encoder, lambda layer: Attention())(tokens(1, 65))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"width": 15}, "multiple of heads"),
+        ({"positions": "none"}, "positions must be one of"),
+        ({"norm": "rms"}, "norm must be one of"),
+        ({"dropout": 1.0}, "dropout must be"),
+    ],
+)
+def test_config_errors(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        config(**options)

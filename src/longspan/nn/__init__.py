@@ -1,6 +1,18 @@
 """Mechanisms: attention as modules."""
 
+from .attention import Attention
+from .bigbird import BigBird
 from .learned_window import LearnedWindow
 from .mechanism import Mechanism, Setting
+from .multihead import MultiheadAttention
+from .sliding_window import SlidingWindow
 
-__all__ = ["LearnedWindow", "Mechanism", "Setting"]
+__all__ = [
+    "Attention",
+    "BigBird",
+    "LearnedWindow",
+    "Mechanism",
+    "MultiheadAttention",
+    "Setting",
+    "SlidingWindow",
+]

@@ -47,7 +47,8 @@ def gradients(y: Tensor, x: Tensor, module: nn.Module) -> dict[str, Tensor]:
     """Of a fixed mixture of the outputs, to the input and to every parameter by its name."""
     mixture = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).reshape(y.shape).sin()
     named = dict(module.named_parameters())
-    found = torch.autograd.grad(y, [x, *named.values()], mixture, allow_unused=True)
+    leaves = [x, *named.values()]
+    found = torch.autograd.grad(y, leaves, mixture, allow_unused=True, retain_graph=True)
     return {
         name: torch.zeros_like(leaf) if grad is None else grad
         for (name, leaf), grad in zip({"x": x, **named}.items(), found, strict=True)

@@ -105,24 +105,31 @@ class BigBird(Mechanism):
         if drawn == 0:
             return []
         source = Random(drawn, self.block, seed, self.length, beyond=self.side, ends=ends)
-        return [[*row, *[-1] * (drawn - len(row))] for row in source.table_for(self.length)]
+        return _filled(source.table_for(self.length), drawn)
 
     def _checked(
         self, table: Tensor | Sequence[Sequence[int]], drawn: int | None
     ) -> list[list[int]]:
-        rows: list[list[int]] = torch.as_tensor(table).tolist()
+        """A draw that was given, with rows of one width."""
+        given = Random(1, self.block, table=table).table or ()
+        width = max((len(row) for row in given), default=0)
         blocks = -(-self.length // self.block)
-        if not isinstance(rows, list) or len(rows) != blocks or not isinstance(rows[0], list):
+        if len(given) != blocks:
             raise ValueError(
                 f"BigBird: table must have a row for each of the {blocks} blocks of length "
-                f"{self.length}, got {describe(torch.as_tensor(table))}"
+                f"{self.length}, got {len(given)}"
             )
-        if drawn is not None and drawn != len(rows[0]):
+        if drawn is not None and drawn != width:
             raise ValueError(
-                f"BigBird: table has {len(rows[0])} blocks in each row, but drawn is {drawn}; "
-                "leave drawn out"
+                f"BigBird: table has {width} blocks in a row, but drawn is {drawn}; leave drawn out"
             )
-        return rows
+        largest = max((key for row in given for key in row), default=-1)
+        if largest >= blocks:
+            raise ValueError(
+                f"BigBird: table must hold key blocks below {blocks}, or negative numbers for "
+                f"empty places, got {largest}"
+            )
+        return _filled(given, width)
 
     def _pattern(self, rows: list[list[int]]) -> Pattern:
         """Neighbours and random blocks: what is the same in every call."""
@@ -184,3 +191,8 @@ class BigBird(Mechanism):
             f"length={self.length}, block={self.block}, window={2 * self.side + 1}, "
             f"drawn={drawn}, tokens={self.tokens!r}, global_tokens={self.global_size} a side"
         )
+
+
+def _filled(rows: Sequence[Sequence[int]], width: int) -> list[list[int]]:
+    """Rows of one width, with empty places at their ends."""
+    return [[*row, *[-1] * (width - len(row))] for row in rows]

@@ -144,6 +144,16 @@ def test_padding_changes_no_real_token(own: bool) -> None:
 
 
 @pytest.mark.parametrize("own", [True, False])
+def test_nor_does_padding_at_the_start(own: bool) -> None:
+    layer = layer_of(left=1, dilation=2, global_projections=own).float()
+    x = torch.randn(3, 7, E)
+    more = torch.cat([100 * torch.randn(3, 4, E), x], dim=1)
+    tokens = torch.cat([torch.zeros(3, 4).bool(), GLOBAL], dim=1)
+    padded = layer(more, key_padding=real_tokens(7, 7, 7, n=11).flip(1), global_tokens=tokens)
+    torch.testing.assert_close(padded[:, 4:], layer(x, global_tokens=GLOBAL), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("own", [True, False])
 def test_samples_do_not_know_each_other(own: bool) -> None:
     layer, x = layer_of(left=1, global_projections=own), input_of(3, 7)
     real = real_tokens(7, 4, 6, n=7)
@@ -166,6 +176,21 @@ def test_a_given_maximum_changes_nothing(most: int) -> None:
 def test_more_global_tokens_than_the_maximum_raise() -> None:
     with pytest.raises(ValueError, match="most_global is 1, but a sample has 2"):
         layer_of(left=1, most_global=1)(input_of(3, 7), global_tokens=GLOBAL)
+
+
+def test_compiles_whole_with_a_given_maximum() -> None:
+    layer, x = layer_of(left=1, most_global=2), input_of(3, 7)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    got = compiled(x, global_tokens=GLOBAL)
+    torch.testing.assert_close(got, layer(x, global_tokens=GLOBAL), rtol=1e-12, atol=1e-12)
+
+
+def test_rows_beyond_the_maximum_are_never_silently_local(monkeypatch: Any) -> None:
+    """Where the count is not read, as on a GPU."""
+    layer, x = layer_of(left=1, most_global=1), input_of(3, 7)
+    monkeypatch.setattr(SlidingWindow, "_most", lambda self, tokens: 1)
+    rows = layer(x, global_tokens=GLOBAL).isnan().any(-1)
+    assert rows.nonzero().tolist() == [[0, 4]]
 
 
 def test_no_global_token_costs_no_projection() -> None:
@@ -277,3 +302,8 @@ def test_global_tokens_need_the_input() -> None:
         window(q, q, q, Setting(global_tokens=GLOBAL))
     with pytest.raises(ValueError, match=r"x must be of shape \(3, 7, 12\)"):
         window(q, q, q, Setting(x=torch.randn(3, 6, E), global_tokens=GLOBAL))
+    x = torch.randn(3, 7, E)
+    with pytest.raises(ValueError, match=r"a row for each query and key.* for 2 queries"):
+        window(q[:, :, :2], q, q, Setting(x=x, global_tokens=GLOBAL))
+    with pytest.raises(ValueError, match=r"must have 3 heads of 4.*got 3 of 5"):
+        window(q, q, torch.randn(3, H, 7, 5), Setting(x=x, global_tokens=GLOBAL))

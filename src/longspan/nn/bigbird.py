@@ -96,7 +96,7 @@ class BigBird(Mechanism):
         else:
             rows = self._checked(table, drawn)
         # The pattern holds the numbers themselves: reading a buffer would wait for a GPU.
-        self._fixed = self._pattern(rows)
+        self._set_patterns(rows)
         drawn = len(rows[0]) if rows else 0
         self.register_buffer("table", torch.tensor(rows, dtype=torch.int64) if drawn else None)
 
@@ -131,17 +131,21 @@ class BigBird(Mechanism):
             )
         return _filled(given, width)
 
-    def _pattern(self, rows: list[list[int]]) -> Pattern:
-        """Neighbours and random blocks: what is the same in every call."""
+    def _set_patterns(self, rows: list[list[int]]) -> None:
+        """Makes what is the same in every call, once: a pattern seen before is quicker to lay
+        out.
+        """
         pattern: Pattern = BlockWindow(self.block, self.side, self.side)
         if rows and rows[0]:
             pattern = pattern | Random(len(rows[0]), self.block, length=self.length, table=rows)
-        return pattern
+        size = self.global_size
+        self._blocks = pattern
+        self._unpadded = pattern | Global(size) | Global(-size) if size else pattern
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         if self.table is not None and not self.table.is_meta:
-            self._fixed = self._pattern(self.table.tolist())
+            self._set_patterns(self.table.tolist())
 
     @property
     def causal(self) -> bool:
@@ -170,20 +174,18 @@ class BigBird(Mechanism):
                     "BigBird: with tokens='extra' every call needs global_tokens, a bool tensor "
                     "(B, M), all False where there are none"
                 )
-            return self._fixed | Global(setting.global_tokens)
+            return self._blocks | Global(setting.global_tokens)
         if setting.global_tokens is not None:
             raise ValueError(
                 "BigBird: with tokens='internal' the global tokens are those at both ends; make it "
                 "with tokens='extra' to give global_tokens"
             )
         size = self.global_size
-        if size == 0:
-            return self._fixed
-        if setting.key_padding is None:
-            return self._fixed | Global(size) | Global(-size)
+        if setting.key_padding is None or size == 0:
+            return self._unpadded
         real = setting.key_padding
         after = real.flip(-1).cumsum(-1).flip(-1)
-        return self._fixed | Global(real & ((real.cumsum(-1) <= size) | (after <= size)))
+        return self._blocks | Global(real & ((real.cumsum(-1) <= size) | (after <= size)))
 
     def extra_repr(self) -> str:
         drawn = 0 if self.table is None else self.table.shape[1]

@@ -169,17 +169,23 @@ class SlidingWindow(Mechanism):
         return found.masked_fill(beyond[:, None, :, None], torch.nan)
 
     def _input(self, y: Tensor, tokens: Tensor, setting: Setting) -> Tensor:
-        x = setting.x
+        """The layer's input, checked."""
+        x, (batch, heads, n, size) = setting.x, y.shape
         if x is None:
             raise ValueError(
                 "SlidingWindow: global tokens with projections of their own need the layer's "
                 "input: give Setting(x=…), or make it with global_projections=False"
             )
-        if x.shape[1] != tokens.shape[1] or x.shape[2] != self.embed_dim:
+        if n != tokens.shape[1] or x.shape != (batch, n, self.embed_dim):
             raise ValueError(
                 "SlidingWindow: global tokens are of self-attention: x must be of shape "
-                f"{(y.shape[0], tokens.shape[1], self.embed_dim)}, a row for each key, got "
-                f"{describe(x)}"
+                f"{(batch, tokens.shape[1], self.embed_dim)}, a row for each query and key, got "
+                f"{describe(x)} for {n} queries"
+            )
+        if (heads, size) != (self.num_heads, self.head_dim):
+            raise ValueError(
+                f"SlidingWindow: q and v must have {self.num_heads} heads of {self.head_dim}, as "
+                f"the global projections have, got {heads} of {size}"
             )
         return x
 

@@ -1,7 +1,20 @@
 """Mechanisms: attention as modules."""
 
+from .attention import Attention
+from .bigbird import BigBird
 from .learned_window import LearnedWindow
 from .mechanism import Mechanism, Setting
+from .multihead import MultiheadAttention
 from .parameter_groups import parameter_groups
+from .sliding_window import SlidingWindow
 
-__all__ = ["LearnedWindow", "Mechanism", "Setting", "parameter_groups"]
+__all__ = [
+    "Attention",
+    "BigBird",
+    "LearnedWindow",
+    "Mechanism",
+    "MultiheadAttention",
+    "Setting",
+    "SlidingWindow",
+    "parameter_groups",
+]

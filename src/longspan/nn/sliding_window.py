@@ -1,0 +1,229 @@
+"""A sliding window with global tokens of each sample's own: Longformer's attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import describe, need_bool, need_int
+from ..functional.attention import attention
+from ..patterns import Global, Pattern, PerHead, Window
+from .causality import keys_remembered
+from .mechanism import NO_SETTING, Mechanism, Setting
+
+__all__ = ["SlidingWindow"]
+
+
+class SlidingWindow(Mechanism):
+    """Every token sees its neighbours, and a few global tokens see and are seen by all.
+
+        y_i = softmax(q_i · k_jᵀ / √D) v_j      over j = i + δ·dilation, −left ≤ δ ≤ right,
+                                                and all global j, in one softmax
+        y_g = softmax(q′_g · k′_jᵀ / √D) v′_j   over all j, for global g
+
+    with q′, k′ and v′ from projections of the mechanism's own, of the layer's input. They start as
+    copies of the layer's (`MultiheadAttention` sees to it), and cost nothing in a call without
+    global tokens. Without `global_projections`, global rows use the layer's q, k and v.
+
+    Which tokens are global comes with the call, for each sample its own. Their rows are gathered,
+    so that they cost as many rows as the sample with the most of them has. To know how many that
+    are, a GPU is waited for, unless `most_global` says so.
+
+    Differs from the paper's and from Hugging Face's code: any length, without padding to a multiple
+    of the window; each side and each head may have its own window; a pair is either there or not,
+    where they add −10000 to the score; rows of padded tokens are computed like others, not set
+    to 0.
+
+    Args:
+        embed_dim: channels of the layer.
+        num_heads: query heads that they are split into.
+        left: steps to the left; an int, or a list with one for each head. Half of the paper's w.
+        right: steps to the right, likewise; None is as many as to the left, or 0 when causal.
+        dilation: tokens a step, likewise.
+        causal: no token looks ahead. Such a window takes no global tokens.
+        global_projections: global rows have projections of their own.
+        most_global: no sample has more global tokens than this, so that a GPU need not be waited
+            for. More of them raise on a CPU, and give NaN in their rows elsewhere.
+
+    Reference:
+        Beltagy, Peters, Cohan 2020, "Longformer: The Long-Document Transformer" (arXiv 2004.05150).
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        left: int | Sequence[int],
+        right: int | Sequence[int] | None = None,
+        dilation: int | Sequence[int] = 1,
+        causal: bool = False,
+        global_projections: bool = True,
+        most_global: int | None = None,
+    ) -> None:
+        super().__init__()
+        need_int("SlidingWindow: embed_dim", embed_dim, at_least=1)
+        need_int("SlidingWindow: num_heads", num_heads, at_least=1)
+        need_bool("SlidingWindow: causal", causal)
+        need_bool("SlidingWindow: global_projections", global_projections)
+        if most_global is not None:
+            need_int("SlidingWindow: most_global", most_global, at_least=1)
+        if embed_dim % num_heads:
+            raise ValueError(
+                f"SlidingWindow: embed_dim must be a multiple of num_heads, got {embed_dim} and "
+                f"{num_heads}"
+            )
+        if right is None:
+            right = 0 if causal else left
+        lefts = _for_heads("left", left, num_heads, at_least=0)
+        rights = _for_heads("right", right, num_heads, at_least=0)
+        steps = _for_heads("dilation", dilation, num_heads, at_least=1)
+        if causal and any(rights):
+            raise ValueError(
+                f"SlidingWindow: right must be 0 in a causal window, got {right}; leave it out"
+            )
+        windows = [Window(*each) for each in zip(lefts, rights, steps, strict=True)]
+        alike = all(window == windows[0] for window in windows)
+        self.window: Pattern = windows[0] if alike else PerHead(windows)
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.head_dim = embed_dim // num_heads
+        self.is_causal = causal
+        self.most_global = most_global
+        # A causal window never has a global row.
+        self.global_projections = global_projections and not causal
+        if self.global_projections:
+            self.q_global = nn.Linear(embed_dim, embed_dim)
+            self.k_global = nn.Linear(embed_dim, embed_dim)
+            self.v_global = nn.Linear(embed_dim, embed_dim)
+
+    @property
+    def causal(self) -> bool:
+        return self.is_causal
+
+    @property
+    def remembers(self) -> int | None:
+        return keys_remembered(self.window) if self.is_causal else None
+
+    def copy_projections(self, q: nn.Linear, k: nn.Linear, v: nn.Linear) -> None:
+        """Makes the global projections deep copies of a layer's own, as the paper starts them."""
+        if not self.global_projections:
+            return
+        if q.out_features != self.embed_dim or k.out_features % self.head_dim:
+            raise ValueError(
+                f"SlidingWindow: the layer's projections must be for heads of {self.head_dim} and "
+                f"queries of {self.embed_dim} channels, got {k} and {q}"
+            )
+        self.q_global, self.k_global, self.v_global = deepcopy(q), deepcopy(k), deepcopy(v)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
+        tokens = setting.global_tokens
+        if tokens is not None and self.is_causal:
+            raise ValueError(
+                "SlidingWindow: a causal window takes no global_tokens, whose rows would look "
+                "ahead; use Attention(Causal() & (Window(left, 0) | Global(tokens))), in which "
+                "they look back only"
+            )
+        pattern = self.window
+        if tokens is not None:
+            pattern = pattern | Global(tokens, rows=not self.global_projections)
+        y = attention(
+            q,
+            k,
+            v,
+            pattern,
+            key_padding=setting.key_padding,
+            dropout=setting.dropout if self.training else 0.0,
+        )
+        if tokens is not None and self.global_projections:
+            return self._with_global_rows(y, tokens, setting)
+        return y
+
+    def _with_global_rows(self, y: Tensor, tokens: Tensor, setting: Setting) -> Tensor:
+        """`y` with the rows of global tokens, bool `(B, N)`, computed anew in their place."""
+        x = self._input(y, tokens, setting)
+        if setting.key_padding is not None:
+            tokens = tokens & setting.key_padding
+        most = self._most(tokens)
+        if most == 0:
+            return y
+        # Global tokens first, in their order; a sample with fewer fills its places with others.
+        places = (~tokens).to(torch.int8).argsort(dim=-1, stable=True)[:, :most]
+        there = tokens.gather(1, places)[:, None, :, None]
+        q = self._heads(self.q_global(x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))))
+        k, v = self._heads(self.k_global(x)), self._heads(self.v_global(x))
+        rows = attention(
+            q,
+            k,
+            v,
+            key_padding=setting.key_padding,
+            dropout=setting.dropout if self.training else 0.0,
+        )
+        index = places[:, None, :, None].expand(rows.shape)
+        found = y.scatter(2, index, torch.where(there, rows.to(y.dtype), y.gather(2, index)))
+        if self.most_global is None:
+            return found
+        beyond = tokens & (tokens.cumsum(-1) > most)
+        return found.masked_fill(beyond[:, None, :, None], torch.nan)
+
+    def _input(self, y: Tensor, tokens: Tensor, setting: Setting) -> Tensor:
+        """The layer's input, checked."""
+        x, (batch, heads, n, size) = setting.x, y.shape
+        if x is None:
+            raise ValueError(
+                "SlidingWindow: global tokens with projections of their own need the layer's "
+                "input: give Setting(x=…), or make it with global_projections=False"
+            )
+        if n != tokens.shape[1] or x.shape != (batch, n, self.embed_dim):
+            raise ValueError(
+                "SlidingWindow: global tokens are of self-attention: x must be of shape "
+                f"{(batch, tokens.shape[1], self.embed_dim)}, a row for each query and key, got "
+                f"{describe(x)} for {n} queries"
+            )
+        if (heads, size) != (self.num_heads, self.head_dim):
+            raise ValueError(
+                f"SlidingWindow: q and v must have {self.num_heads} heads of {self.head_dim}, as "
+                f"the global projections have, got {heads} of {size}"
+            )
+        return x
+
+    def _most(self, tokens: Tensor) -> int:
+        """How many rows to gather for each sample."""
+        if self.most_global is None:
+            return int(tokens.sum(-1).max())
+        if tokens.device.type == "cpu" and not torch.compiler.is_compiling():
+            largest = int(tokens.sum(-1).max())
+            if largest > self.most_global:
+                raise ValueError(
+                    f"SlidingWindow: most_global is {self.most_global}, but a sample has {largest} "
+                    "global tokens; make it with more"
+                )
+        return min(self.most_global, tokens.shape[1])
+
+    def _heads(self, projected: Tensor) -> Tensor:
+        """`(B, N, heads · size)` as `(B, heads, N, size)`."""
+        return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def extra_repr(self) -> str:
+        return (
+            f"heads={self.num_heads}, window={self.window!r}, causal={self.is_causal}, "
+            f"global_projections={self.global_projections}"
+        )
+
+
+def _for_heads(name: str, value: int | Sequence[int], heads: int, *, at_least: int) -> list[int]:
+    """One number for each head."""
+    if not isinstance(value, (list, tuple)):
+        need_int(f"SlidingWindow: {name}", value, at_least=at_least)
+        assert isinstance(value, int)
+        return [value] * heads
+    if len(value) != heads:
+        raise ValueError(
+            f"SlidingWindow: {name} must be an int or a list with one for each of {heads} heads, "
+            f"got {len(value)}"
+        )
+    for each in value:
+        need_int(f"SlidingWindow: {name}", each, at_least=at_least)
+    return list(value)

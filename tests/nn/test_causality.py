@@ -1,0 +1,67 @@
+"""What is said of a pattern's structure holds for its pairs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from longspan.nn.causality import is_causal, keys_remembered
+from longspan.patterns import (
+    BlockWindow,
+    Causal,
+    Fixed,
+    Full,
+    Global,
+    Mask,
+    Pattern,
+    PerHead,
+    Random,
+    Strided,
+    Window,
+    longformer,
+    sparse_fixed,
+    sparse_strided,
+)
+
+CASES: list[tuple[Pattern, bool, int | None]] = [
+    (Full(), False, None),
+    (Causal(), True, None),
+    (Window(3, 0), True, 4),
+    (Window(0, 0), True, 1),
+    (Window(3, 0, dilation=2), True, 7),
+    (Window(None, 0), True, None),
+    (Window(3, 1), False, None),
+    (Window(3, None), False, None),
+    (Window(3, 3) & Causal(), True, 4),
+    (Window(3, 3) & Window(1, 0), True, 2),
+    (Window(3, 0) | Window(1, 0, dilation=5), True, 6),
+    (Window(3, 0) | Window(0, 1), False, None),
+    (Window(3, 0) | Causal(), True, None),
+    (Causal() & (Window(2, 2) | Window(1, 1, dilation=4)), True, 5),
+    (Causal() & (Window(2, 2) | Global(1)), True, None),
+    (Causal() & BlockWindow(4, 1, 1), True, 8),
+    (BlockWindow(4, 1, 0), False, None),
+    (PerHead([Window(1, 0), Window(4, 0)]), True, 5),
+    (PerHead([Window(1, 0), Causal()]), True, None),
+    (PerHead([Window(1, 0), Window(4, 1)]), False, None),
+    (Global(1), False, None),
+    (Random(1, 4, length=24), False, None),
+    (Mask(torch.ones(24, 24).tril().bool()[None, None]), False, None),
+    (Strided(4), False, None),
+    (Fixed(4, 1), False, None),
+    (sparse_strided(4), True, None),
+    (sparse_fixed(4, 1), True, None),
+    (longformer(2, None, causal=True), True, 3),
+]
+
+
+@pytest.mark.parametrize(("pattern", "causal", "keys"), CASES, ids=[repr(c[0]) for c in CASES])
+def test_structure(pattern: Pattern, causal: bool, keys: int | None) -> None:
+    assert is_causal(pattern) == causal
+    assert keys_remembered(pattern) == keys
+    mask = pattern.dense(24).any(1).any(0)
+    offset = torch.arange(24)[:, None] - torch.arange(24)
+    if causal:
+        assert not mask[offset < 0].any()
+    if keys is not None:
+        assert not mask[offset >= keys].any()

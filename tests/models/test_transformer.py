@@ -19,14 +19,13 @@ MECHANISMS: dict[str, Mechanisms] = {
     "full": lambda layer: Attention(Causal()),
     "window": lambda layer: Attention(Window(3 + layer, 0)),
     "sliding": lambda layer: SlidingWindow(WIDTH, HEADS, left=4, causal=True),
-    "learned": lambda layer: LearnedWindow(
-        WIDTH, HEADS, mean_reach=3, max_reach=6, causal=True
-    ),
+    "learned": lambda layer: LearnedWindow(WIDTH, HEADS, mean_reach=3, max_reach=6, causal=True),
 }
 
 
 def config(**options: Any) -> Config:
-    return Config(**{"vocab": 11, "width": WIDTH, "heads": HEADS, "layers": 2, "length": 64, **options})
+    own = {"vocab": 11, "width": WIDTH, "heads": HEADS, "layers": 2, "length": 64}
+    return Config(**{**own, **options})
 
 
 def tokens(batch: int = 2, n: int = 20) -> Tensor:

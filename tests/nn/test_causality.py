@@ -39,7 +39,7 @@ CASES: list[tuple[Pattern, bool, int | None]] = [
     (Window(3, 0) | Causal(), True, None),
     (Causal() & (Window(2, 2) | Window(1, 1, dilation=4)), True, 5),
     (Causal() & (Window(2, 2) | Global(1)), True, None),
-    (Causal() & BlockWindow(4, 1, 1), True, 8),
+    (Causal() & BlockWindow(4, 1, 1), True, None),
     (BlockWindow(4, 1, 0), False, None),
     (PerHead([Window(1, 0), Window(4, 0)]), True, 5),
     (PerHead([Window(1, 0), Causal()]), True, None),

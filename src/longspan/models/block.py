@@ -38,7 +38,9 @@ class Block(nn.Module):
     normalised before it or after it.
     """
 
-    def __init__(self, config: Config, mechanism: Mechanism, cross: Mechanism | None = None) -> None:
+    def __init__(
+        self, config: Config, mechanism: Mechanism, cross: Mechanism | None = None
+    ) -> None:
         super().__init__()
         self.before = config.norm == "pre"
         self.attention = self._attention(config, mechanism)

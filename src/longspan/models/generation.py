@@ -39,7 +39,7 @@ class Sampling(NamedTuple):
             least = scores.topk(self.top_k, -1).values[:, -1:]
             scores = scores.masked_fill(scores < least, float("-inf"))
         if self.top_p is not None:
-            ordered, order = scores.softmax(-1).sort(-1, descending=True, stable=True)
+            ordered, order = scores.softmax(-1).sort(dim=-1, descending=True, stable=True)
             # The first token over the edge is still taken.
             beyond = ordered.cumsum(-1) - ordered >= self.top_p
             scores = scores.masked_fill(beyond.scatter(-1, order, beyond), float("-inf"))

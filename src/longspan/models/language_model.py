@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from .cache import Cache
 from .config import Config
-from .generation import Sampling, beam_search, generate
+from .generation import beam_search, generate
 from .heads import LanguageModelling
 from .transformer import Decoder, EncoderDecoder, Mechanisms
 

@@ -24,8 +24,8 @@ def _listed(mechanisms: Mechanisms, layers: int) -> list[Mechanism]:
         return [mechanisms(layer) for layer in range(layers)]
     if len(mechanisms) != layers:
         raise ValueError(
-            f"mechanisms must be one for each of {layers} layers, got {len(mechanisms)}; a function "
-            "of the layer's number makes as many as there are"
+            f"mechanisms must be one for each of {layers} layers, got {len(mechanisms)}; a "
+            "function of the layer's number makes as many as there are"
         )
     if len({id(mechanism) for mechanism in mechanisms}) != layers:
         raise ValueError("mechanisms must be a new one for every layer, got one of them twice")
@@ -66,8 +66,8 @@ class _Stack(nn.Module):
             last = positions.shape[-1] if positions.dim() == 1 else None
             if last is not None and last > self.config.length:
                 raise ValueError(
-                    f"tokens must be at most {self.config.length}, the config's length, got {last}; "
-                    "rotary and sinusoidal positions have no end"
+                    f"tokens must be at most {self.config.length}, the config's length, got "
+                    f"{last}; rotary and sinusoidal positions have no end"
                 )
         x = self.tokens(tokens)
         if self.positions is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..patterns import AllOf, AnyOf, BlockWindow, Causal, Pattern, PerHead, Window
+from ..patterns import AllOf, AnyOf, Causal, Full, Pattern, PerHead, Strided, Window
 
 __all__ = ["is_causal", "keys_remembered"]
 
@@ -22,17 +22,22 @@ def is_causal(pattern: Pattern) -> bool:
 
 def keys_remembered(pattern: Pattern) -> int | None:
     """How many of the last keys a query can reach, itself among them; None for all of them, or
-    where the pattern may look ahead.
+    where the pattern may look ahead. A pattern that speaks of places in the text, and not of
+    distances alone, needs all of them to know where it is.
     """
-    return _back(pattern) if is_causal(pattern) else None
+    return _back(pattern) if is_causal(pattern) and _by_distance(pattern) else None
+
+
+def _by_distance(pattern: Pattern) -> bool:
+    if isinstance(pattern, (AllOf, AnyOf, PerHead)):
+        return all(_by_distance(part) for part in pattern.patterns)
+    return isinstance(pattern, (Causal, Full, Strided, Window))
 
 
 def _back(pattern: Pattern) -> int | None:
     """No query reaches this many keys back or more, counted from itself at 0; None: no bound."""
     if isinstance(pattern, Window):
         return None if pattern.left is None else pattern.left * pattern.dilation + 1
-    if isinstance(pattern, BlockWindow):
-        return (pattern.left + 1) * pattern.block
     if isinstance(pattern, AllOf):
         bounds = [bound for bound in map(_back, pattern.patterns) if bound is not None]
         return min(bounds, default=None)

@@ -143,7 +143,8 @@ class LearnedWindow(Mechanism):
         if self.budget is None:
             return self.start_reach * shares.sqrt()
         if self.is_causal:
-            found = self.factor * shares.double()
+            # A copy: the buffer moves on before the gradient comes back.
+            found = self.factor.clone() * shares.double()
             if self.training:
                 self._follow(shares.detach(), setting)
         else:

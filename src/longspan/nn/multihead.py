@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,14 @@ from torch import Tensor, nn
 from ..errors import describe, need_bool, need_int, need_number, need_tensor
 from .mechanism import Mechanism, Setting
 
-__all__ = ["MultiheadAttention"]
+__all__ = ["KeyCache", "MultiheadAttention"]
+
+
+class KeyCache(Protocol):
+    """Keys and values of tokens before these: a decoder's memory."""
+
+    def extended(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values with these new ones at the end."""
 
 
 class MultiheadAttention(nn.Module):
@@ -99,6 +107,8 @@ class MultiheadAttention(nn.Module):
         *,
         key_padding: Tensor | None = None,
         global_tokens: Tensor | None = None,
+        turned: Callable[[Tensor], Tensor] | None = None,
+        cache: KeyCache | None = None,
     ) -> Tensor:
         """Attends from every row of `x` to `memory`, or to `x` itself.
 
@@ -108,18 +118,24 @@ class MultiheadAttention(nn.Module):
             key_padding: bool `(B, M)`, True for a real token; the others do not exist.
             global_tokens: bool `(B, M)`, True for tokens that see everything and that everything
                 sees, for mechanisms that take them; of self-attention only.
+            turned: what turns queries and keys `(B, H, N, D)` by their positions, for rotary ones.
+            cache: keys and values of the tokens before x, which it is extended by. `key_padding`
+                then has those tokens too; the last M of it count.
 
         Returns:
             `(B, N, E)`.
         """
-        self._check(x, memory, key_padding, global_tokens)
+        self._check(x, memory, None if cache is not None else key_padding, global_tokens)
         source = x if memory is None else memory
-        y = self.mechanism(
-            self._heads(self.q_proj(x)),
-            self._heads(self.k_proj(source)),
-            self._heads(self.v_proj(source)),
-            Setting(x, key_padding, global_tokens, self.dropout),
-        )
+        q, k = self._heads(self.q_proj(x)), self._heads(self.k_proj(source))
+        v = self._heads(self.v_proj(source))
+        if turned is not None:
+            q, k = turned(q), turned(k)
+        if cache is not None:
+            k, v = cache.extended(k, v)
+            if key_padding is not None:
+                key_padding = key_padding[:, -k.shape[2] :]
+        y = self.mechanism(q, k, v, Setting(x, key_padding, global_tokens, self.dropout))
         return self.out_proj(y.transpose(1, 2).flatten(2))
 
     def _heads(self, projected: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from .config import Config
 from .generation import Sampling
 from .heads import Classification, LanguageModelling, SpanAnswers, Tagging
 from .language_model import LanguageModel, Translator
+from .saving import load, save
 from .transformer import Decoder, Encoder, EncoderDecoder
 
 __all__ = [
@@ -18,4 +19,6 @@ __all__ = [
     "SpanAnswers",
     "Tagging",
     "Translator",
+    "load",
+    "save",
 ]

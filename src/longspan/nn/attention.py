@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import describe
@@ -92,6 +94,37 @@ class Attention(Mechanism):
             self._parts = self._parts._replace(learned=learned, fixed=fixed)
             self._given = decode(*self._parts)
         return self._given
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        parts = encode(self.meaning)
+        tensors = [
+            {
+                "learned": place < len(parts.learned),
+                "trained": isinstance(tensor, nn.Parameter),
+                "shape": list(tensor.shape),
+                "dtype": str(tensor.dtype).removeprefix("torch."),
+            }
+            for place, tensor in enumerate((*parts.learned, *parts.fixed))
+        ]
+        return {
+            "text": parts.text,
+            "ints": list(parts.ints),
+            "floats": list(parts.floats),
+            "tensors": tensors,
+        }
+
+    @classmethod
+    def from_settings(cls, settings: dict[str, Any]) -> Attention:
+        """What `settings` described, with empty tensors: a state dict fills them."""
+        learned: list[Tensor] = []
+        fixed: list[Tensor] = []
+        for own in settings["tensors"]:
+            empty = torch.zeros(own["shape"], dtype=getattr(torch, own["dtype"]))
+            made = nn.Parameter(empty) if own["trained"] else empty
+            (learned if own["learned"] else fixed).append(made)
+        given = decode(settings["text"], learned, fixed, settings["ints"], settings["floats"])
+        return cls(given.pattern, weight=given.weights or None, normalizer=given.normalizer)
 
     @property
     def causal(self) -> bool:

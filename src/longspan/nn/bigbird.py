@@ -100,6 +100,18 @@ class BigBird(Mechanism):
         drawn = len(rows[0]) if rows else 0
         self.register_buffer("table", torch.tensor(rows, dtype=torch.int64) if drawn else None)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "length": self.length,
+            "block": self.block,
+            "window": 2 * self.side + 1,
+            "table": None if self.table is None else self.table.tolist(),
+            "drawn": 0 if self.table is None else None,
+            "global_blocks": self.global_size // self.block,
+            "tokens": self.tokens,
+        }
+
     def _draw(self, drawn: int, seed: int, ends: int) -> list[list[int]]:
         """For each query block its key blocks, −1 where there were too few to draw from."""
         if drawn == 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -112,7 +112,7 @@ class LearnedWindow(Mechanism):
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
         self.mean_reach, self.max_reach = float(mean_reach), max_reach
         self.threshold, self.budget, self.soft = threshold, budget, soft
-        self.is_causal = causal
+        self.is_causal, self.initial_variance = causal, initial_variance
         start = variance_of(mean_reach, threshold) if initial_variance is None else initial_variance
         self.start_reach = variance_of(1.0, threshold) ** -0.5 * start**0.5
         self.W_p = nn.Parameter(torch.empty(num_heads, self.head_dim, self.head_dim))
@@ -130,6 +130,20 @@ class LearnedWindow(Mechanism):
     @property
     def remembers(self) -> int:
         return self.max_reach + 1
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "embed_dim": self.num_heads * self.head_dim,
+            "num_heads": self.num_heads,
+            "mean_reach": self.mean_reach,
+            "max_reach": self.max_reach,
+            "threshold": self.threshold,
+            "budget": self.budget,
+            "initial_variance": self.initial_variance,
+            "causal": self.is_causal,
+            "soft": self.soft,
+        }
 
     def shares(self, q: Tensor) -> Tensor:
         """r = exp(U_dᵀ tanh(W_p q)), float32 `(B, H, N)`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -48,6 +48,13 @@ class Mechanism(nn.Module):
         of them. A decoder keeps no more.
         """
         return None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Arguments with which such a mechanism is made again, as numbers, words and lists; tensors
+        are in the state dict. See `describing`.
+        """
+        raise NotImplementedError
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         raise NotImplementedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -102,6 +103,23 @@ class SlidingWindow(Mechanism):
     @property
     def causal(self) -> bool:
         return self.is_causal
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        windows = self.window.patterns if isinstance(self.window, PerHead) else (self.window,)
+        sides = [(own.left, own.right, own.dilation) for own in windows if isinstance(own, Window)]
+        lefts, rights, steps = (list(side) for side in zip(*sides, strict=True))
+        one = len(sides) == 1
+        return {
+            "embed_dim": self.embed_dim,
+            "num_heads": self.num_heads,
+            "left": lefts[0] if one else lefts,
+            "right": rights[0] if one else rights,
+            "dilation": steps[0] if one else steps,
+            "causal": self.is_causal,
+            "global_projections": self.global_projections,
+            "most_global": self.most_global,
+        }
 
     @property
     def remembers(self) -> int | None:

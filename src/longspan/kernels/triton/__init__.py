@@ -7,8 +7,10 @@ compute, the backend says why and another takes the call.
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,7 +60,8 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     """Attention `(B, H, N, Dv)`, and each row's log-sum-exp `(B, H, N)`."""
     from . import hopper, launch
 
-    return hopper.forward(problem) if hopper.takes(problem) else launch.forward(problem)
+    with _current(problem.q.device):
+        return hopper.forward(problem) if hopper.takes(problem) else launch.forward(problem)
 
 
 def backward(
@@ -69,5 +72,13 @@ def backward(
     """
     from . import hopper, launch
 
-    chosen = hopper.backward if hopper.takes(problem) else launch.backward
-    return chosen(problem, out, limits, grad, wanted)
+    with _current(problem.q.device):
+        chosen = hopper.backward if hopper.takes(problem) else launch.backward
+        return chosen(problem, out, limits, grad, wanted)
+
+
+def _current(device: torch.device) -> AbstractContextManager[Any]:
+    """Makes a device the current one, which is where Triton launches."""
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(device)

@@ -35,7 +35,10 @@ def tiles_of(x: Tensor, rows: int) -> TensorDescriptor:
     """`(B, H, N, D)` in tiles of some rows."""
     channels = padded_head(x.shape[3])
     block = [1, 1, rows, channels]
-    return _descriptor(x, x.shape, x.stride(), block, _layout(rows, channels, x.dtype))
+    # Of a single sample, head or row nobody uses the stride, which may be anything.
+    strides = [s if n > 1 else channels for s, n in zip(x.stride(), x.shape, strict=True)]
+    strides[3] = 1
+    return _descriptor(x, x.shape, strides, block, _layout(rows, channels, x.dtype))
 
 
 def numbers_tiles(x: Tensor, count: int, rows: int) -> TensorDescriptor:

@@ -54,14 +54,17 @@ def takes(problem: Problem) -> bool:
 
 
 def _by_tma(x: Tensor) -> bool:
-    """Whether a tensor can be read tile by tile: rows of 16 bytes, at multiples of them."""
+    """Whether a tensor can be read tile by tile: rows of 16 bytes, at multiples of them, none of
+    them twice.
+    """
     if x.stride(3) != 1 or x.data_ptr() % 16:
         return False
-    return all(stride * x.element_size() % 16 == 0 for stride in x.stride()[:3])
+    units, size = 16 // x.element_size(), x.shape
+    return all(size[d] == 1 or (x.stride(d) > 0 and x.stride(d) % units == 0) for d in range(3))
 
 
 def _readable(x: Tensor) -> Tensor:
-    return x if _by_tma(x) else x.contiguous()
+    return x if _by_tma(x) else x.clone(memory_format=torch.contiguous_format)
 
 
 def _facts(problem: Problem, columns: bool, none: Tensor) -> RowFacts:

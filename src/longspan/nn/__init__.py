@@ -3,12 +3,13 @@
 from .attention import Attention
 from .bigbird import BigBird
 from .learned_window import LearnedWindow
-from .mechanism import Mechanism, Setting
+from .mechanism import Asked, Mechanism, Setting
 from .multihead import MultiheadAttention
 from .parameter_groups import parameter_groups
 from .sliding_window import SlidingWindow
 
 __all__ = [
+    "Asked",
     "Attention",
     "BigBird",
     "LearnedWindow",

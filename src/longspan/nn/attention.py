@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import describe
-from ..functional.attention import attention
 from ..functional.checks import weights_as_tuple
 from ..functional.encoding import Meaning, decode, encode
 from ..normalizers import Normalizer, Softmax
 from ..patterns import Full, Pattern
 from ..weights import Weight
 from .causality import is_causal, keys_remembered
-from .mechanism import NO_SETTING, Mechanism, Setting
+from .mechanism import Asked, Mechanism, Setting
 
 __all__ = ["Attention"]
 
@@ -134,24 +133,14 @@ class Attention(Mechanism):
     def remembers(self) -> int | None:
         return keys_remembered(self._given.pattern)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
+    def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         if setting.global_tokens is not None:
             raise ValueError(
                 "Attention: its pattern is fixed and takes no global_tokens: make it with "
                 "Global(…) in the pattern, or use SlidingWindow, whose global tokens come with the "
                 "call"
             )
-        meaning = self.meaning
-        return attention(
-            q,
-            k,
-            v,
-            meaning.pattern,
-            weight=meaning.weights,
-            normalizer=meaning.normalizer,
-            key_padding=setting.key_padding,
-            dropout=setting.dropout if self.training else 0.0,
-        )
+        return Asked(*self.meaning)
 
     def extra_repr(self) -> str:
         given = self._given

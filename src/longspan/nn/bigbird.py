@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ..errors import describe, need_int
-from ..functional.attention import attention
 from ..patterns import BlockWindow, Global, Pattern, Random
-from .mechanism import NO_SETTING, Mechanism, Setting
+from .mechanism import NO_SETTING, Asked, Mechanism, Setting
 
 __all__ = ["BigBird"]
 
@@ -163,20 +162,13 @@ class BigBird(Mechanism):
     def causal(self) -> bool:
         return False
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
-        if k.shape[2] > self.length:
+    def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
+        if m > self.length:
             raise ValueError(
-                f"BigBird: length is {self.length}, but the input has {k.shape[2]} positions; make "
-                f"it with length={k.shape[2]} or more"
+                f"BigBird: length is {self.length}, but the input has {m} positions; make it with "
+                f"length={m} or more"
             )
-        return attention(
-            q,
-            k,
-            v,
-            self.pattern(setting),
-            key_padding=setting.key_padding,
-            dropout=setting.dropout if self.training else 0.0,
-        )
+        return Asked(self.pattern(setting))
 
     def pattern(self, setting: Setting = NO_SETTING) -> Pattern:
         """Which pairs exist in a call with this setting."""

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import describe, need_bool, need_int, need_number
-from ..functional.attention import attention
 from ..patterns import Causal, Full, Global, Pattern
 from ..weights import Bell, reach_of, variance_of
 from .budgets import common_factor, room
-from .mechanism import NO_SETTING, Mechanism, Setting
+from .mechanism import NO_SETTING, Asked, Mechanism, Setting
 
 __all__ = ["LearnedWindow"]
 
@@ -159,8 +158,6 @@ class LearnedWindow(Mechanism):
         if self.is_causal:
             # A copy: the buffer moves on before the gradient comes back.
             found = self.factor.clone() * shares.double()
-            if self.training:
-                self._follow(shares.detach(), setting)
         else:
             found = self._factors(shares, setting)[:, None, None] * shares.double()
         return found.float()
@@ -190,13 +187,19 @@ class LearnedWindow(Mechanism):
         total = torch.where(both, caps.clamp(max=self.mean_reach), 0.0).sum(-1)
         return common_factor(own.repeat(1, 2), caps, total, both)
 
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
+        y = super().forward(q, k, v, setting)
+        if self.is_causal and self.training and self.budget is not None:
+            self._follow(q, setting)
+        return y
+
     @torch.no_grad()
-    def _follow(self, shares: Tensor, setting: Setting) -> None:
+    def _follow(self, q: Tensor, setting: Setting) -> None:
         """Moves the running factor towards that of a batch, for the batches after it."""
-        factors = self._factors(shares, setting)
+        factors = self._factors(self.shares(q), setting)
         self.factor.lerp_(factors.mean(), MOMENTUM)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
+    def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         reach = self.reaches(q, setting)
         self.last_reach = reach.detach().clamp(max=self.max_reach)
         pattern: Pattern = Causal() if self.is_causal else Full()
@@ -207,15 +210,7 @@ class LearnedWindow(Mechanism):
             max_reach=self.max_reach,
             exempt=exempt,
         )
-        return attention(
-            q,
-            k,
-            v,
-            pattern,
-            weight=weight,
-            key_padding=setting.key_padding,
-            dropout=setting.dropout if self.training else 0.0,
-        )
+        return Asked(pattern, (weight,))
 
     def load_reach(self, source: LearnedWindow | dict[str, Tensor]) -> None:
         """Takes W_p and U_d from another window, bit by bit, and freezes them: the second stage.

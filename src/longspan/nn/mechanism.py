@@ -6,7 +6,13 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-__all__ = ["NO_SETTING", "Mechanism", "Setting"]
+from ..functional.attention import attention
+from ..functional.explain import Explanation, explain
+from ..normalizers import Normalizer
+from ..patterns import Pattern
+from ..weights import Weight
+
+__all__ = ["NO_SETTING", "Asked", "Mechanism", "Setting"]
 
 
 class Setting(NamedTuple):
@@ -29,8 +35,18 @@ class Setting(NamedTuple):
 NO_SETTING = Setting()
 
 
+class Asked(NamedTuple):
+    """What a mechanism asks of `longspan.attention` in one call."""
+
+    pattern: Pattern
+    weight: tuple[Weight, ...] = ()
+    normalizer: Normalizer | None = None
+
+
 class Mechanism(nn.Module):
     """Attention as a module that holds only what its idea needs; projections are the layer's.
+
+    One of your own says in `asks` which pairs exist and how much they count; the rest is here.
 
     A mechanism is called with q `(B, H, N, D)`, k and v `(B, Hk, M, D)` and a `Setting`, and gives
     `(B, H, N, Dv)`. It never changes its function with the batch before, or with what else is in
@@ -56,5 +72,36 @@ class Mechanism(nn.Module):
         """
         raise NotImplementedError
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
+    def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
+        """Which pairs of these queries with m keys exist, and how much they count."""
         raise NotImplementedError
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
+        asked = self.asks(q, k.shape[2], setting)
+        return attention(
+            q,
+            k,
+            v,
+            asked.pattern,
+            weight=asked.weight or None,
+            normalizer=asked.normalizer,
+            key_padding=setting.key_padding,
+            dropout=setting.dropout if self.training else 0.0,
+        )
+
+    def explain(
+        self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING
+    ) -> Explanation:
+        """What a call would do: its pairs, its cost, and which backend runs it. Nothing is
+        computed.
+        """
+        asked = self.asks(q, k.shape[2], setting)
+        return explain(
+            q,
+            k,
+            v,
+            asked.pattern,
+            weight=asked.weight or None,
+            normalizer=asked.normalizer,
+            key_padding=setting.key_padding,
+        )

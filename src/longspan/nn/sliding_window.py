@@ -13,7 +13,7 @@ from ..errors import describe, need_bool, need_int
 from ..functional.attention import attention
 from ..patterns import Global, Pattern, PerHead, Window
 from .causality import keys_remembered
-from .mechanism import NO_SETTING, Mechanism, Setting
+from .mechanism import NO_SETTING, Asked, Mechanism, Setting
 
 __all__ = ["SlidingWindow"]
 
@@ -136,7 +136,7 @@ class SlidingWindow(Mechanism):
             )
         self.q_global, self.k_global, self.v_global = deepcopy(q), deepcopy(k), deepcopy(v)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
+    def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         tokens = setting.global_tokens
         if tokens is not None and self.is_causal:
             raise ValueError(
@@ -144,19 +144,14 @@ class SlidingWindow(Mechanism):
                 "ahead; use Attention(Causal() & (Window(left, 0) | Global(tokens))), in which "
                 "they look back only"
             )
-        pattern = self.window
-        if tokens is not None:
-            pattern = pattern | Global(tokens, rows=not self.global_projections)
-        y = attention(
-            q,
-            k,
-            v,
-            pattern,
-            key_padding=setting.key_padding,
-            dropout=setting.dropout if self.training else 0.0,
-        )
-        if tokens is not None and self.global_projections:
-            return self._with_global_rows(y, tokens, setting)
+        if tokens is None:
+            return Asked(self.window)
+        return Asked(self.window | Global(tokens, rows=not self.global_projections))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
+        y = super().forward(q, k, v, setting)
+        if setting.global_tokens is not None and self.global_projections:
+            return self._with_global_rows(y, setting.global_tokens, setting)
         return y
 
     def _with_global_rows(self, y: Tensor, tokens: Tensor, setting: Setting) -> Tensor:

@@ -32,6 +32,7 @@ LAYERS = {
     "report": 8,
     "serve": 8,
     "gallery": 8,
+    "catalogue": 8,
     "measure": 7.5,
     "bench": 8,
     "cli": 9,

@@ -1,0 +1,7 @@
+"""longspan under Hugging Face models. Needs transformers, which is loaded by the first call."""
+
+from .layers import restore, use
+from .lengthen import lengthen
+from .register import register
+
+__all__ = ["lengthen", "register", "restore", "use"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from .attention import attend
 from .sight import sight_of
 
@@ -24,9 +26,12 @@ def register() -> None:
     model that is padded on the left: its output is 0 here, and a mean of all values there.
     `softcap`, attention sinks and `output_attentions` raise.
     """
-    from transformers import AttentionInterface
-    from transformers.masking_utils import AttentionMaskInterface
+    from transformers import AttentionInterface, __version__
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+    if "q_offset" not in inspect.signature(sdpa_mask).parameters:
+        # Masks were asked for in another way.
+        raise ImportError(f"register: longspan needs transformers 5.10.1, got {__version__}")
     AttentionInterface.register(NAME, attend)
     # A name without a mask function of its own gets no mask at all, not even of padding.
     AttentionMaskInterface.register(NAME, sight_of)

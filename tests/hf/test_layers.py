@@ -29,6 +29,18 @@ from .tiny import (
     transformers,
 )
 
+# The least that a model of an encoder and a decoder can be.
+BART: dict[str, Any] = dict(
+    vocab_size=9,
+    d_model=8,
+    encoder_layers=1,
+    decoder_layers=1,
+    encoder_attention_heads=2,
+    decoder_attention_heads=2,
+    encoder_ffn_dim=8,
+    decoder_ffn_dim=8,
+)
+
 PLAIN_BERTS = [kind for kind in BERTS if kind != "modernbert"]
 
 
@@ -113,6 +125,16 @@ def test_restore(kind: str) -> None:
         assert made.config._attn_implementation == implementation
         with pytest.raises(ValueError, match="nothing"):
             restore(made)
+
+
+def test_a_model_inside_another_is_restored_with_it() -> None:
+    outside = transformers.BertForMaskedLM(model("bert").config)
+    use(outside, Window(2, 2))
+    use(outside.bert, Window(1, 1), layers=[0])
+    restore(outside)
+    assert outside.bert.config._attn_implementation == "eager"
+    with pytest.raises(ValueError, match="nothing"):
+        restore(outside.bert)
 
 
 @pytest.mark.parametrize("kind", ["bert", "llama"])
@@ -250,9 +272,18 @@ def test_errors() -> None:
         use(made, Full(), layers=[2])
     with pytest.raises(ValueError, match=r"4 heads.*for 2"):
         use(made, LearnedWindow(32, 2, mean_reach=3, max_reach=6))
-    t5 = transformers.T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, vocab_size=9)
-    with pytest.raises(ValueError, match="an encoder and a decoder"):
-        use(transformers.T5Model(t5), Full())
+    bart = transformers.BartModel(transformers.BartConfig(**BART))
+    for part in (bart, bart.get_encoder(), bart.get_decoder()):
+        with pytest.raises(ValueError, match="an encoder and a decoder"):
+            use(part, Full())
+    small = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    clip = transformers.CLIPModel(
+        transformers.CLIPConfig(
+            text_config=small, vision_config=dict(small, image_size=8, patch_size=4)
+        )
+    )
+    with pytest.raises(ValueError, match="several models inside"):
+        use(clip, Full())
     with pytest.raises(ValueError, match="nothing"):
         restore(made)
     register()

@@ -171,6 +171,43 @@ def test_dropout_in_training(kind: str) -> None:
     assert torch.equal(hidden(made.eval(), tokens()), quiet)
 
 
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing(kind: str, reentrant: bool) -> None:
+    register()
+    made, mask = model(kind, implementation="longspan"), padding("right")
+    for module in made.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    made.train()
+    made.enable_input_require_grads()
+    made.config.use_cache = False
+    weight = torch.randn(19, 32)
+    found = []
+    for checkpointed in (False, True):
+        if checkpointed:
+            made.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        made.zero_grad()
+        (hidden(made, tokens(), mask) * weight).sum().backward()
+        found.append([p.grad for p in made.parameters() if p.grad is not None])
+    assert len(found[0]) > 10
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision(kind: str) -> None:
+    """No further from float32 than eager attention in half precision, give or take a half."""
+    eager, ours = both(kind)
+    mask = padding("right")
+    real = mask.bool()
+    exact = hidden(eager, tokens(), mask)[real]
+    wanted, found = (
+        (hidden(made.bfloat16(), tokens(), mask)[real].float() - exact).square().mean().sqrt()
+        for made in (eager, ours)
+    )
+    assert 0 < found < 1.5 * wanted
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_of_all_pairs_are_refused(kind: str) -> None:
     register()
@@ -195,6 +232,26 @@ def test_a_softcap_is_refused() -> None:
     )
     made = transformers.AutoModel.from_config(config, attn_implementation="longspan")
     with pytest.raises(NotImplementedError, match="softcap"):
+        made(input_ids=tokens())
+
+
+def test_sinks_are_refused() -> None:
+    register()
+    torch.manual_seed(1)
+    config = transformers.GptOssConfig(
+        vocab_size=40,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        intermediate_size=16,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+    )
+    made = transformers.AutoModel.from_config(config, attn_implementation="longspan")
+    with pytest.raises(NotImplementedError, match="attention sinks"):
         made(input_ids=tokens())
 
 

@@ -37,8 +37,8 @@ def use(
 
     Args:
         model: any model whose attention goes through transformers' `AttentionInterface`: BERT,
-            RoBERTa, DistilBERT, ModernBERT, GPT-2, Llama and most newer ones. Of an encoder and a
-            decoder, one of the two.
+            RoBERTa, DistilBERT, ModernBERT, GPT-2, Llama and most newer ones; an encoder or a
+            decoder, not both in one.
         mechanism: a pattern; or a mechanism, of which every layer gets a copy of its own; or a
             function that takes the number of a layer, from 0, and gives either, or None to leave
             the layer as it is.
@@ -75,7 +75,9 @@ def restore(model: nn.Module) -> None:
             delattr(layer, PLACE)
     switch: Any = model
     switch.set_attn_implementation(before)
-    delattr(model, BEFORE)
+    # A model inside this one may have been given to `use` by itself.
+    for part in model.modules():
+        part.__dict__.pop(BEFORE, None)
 
 
 def attention_layers(model: nn.Module) -> list[nn.Module]:
@@ -83,10 +85,12 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
     if not hasattr(model, "set_attn_implementation"):
         raise TypeError(f"use: model must be a PreTrainedModel of transformers, got {type(model)}")
     config: Any = model.config
-    if getattr(config, "is_encoder_decoder", False) and hasattr(model, "get_decoder"):
+    if getattr(config, "is_encoder_decoder", False):
+        # The two share one config, which says how both compute.
         raise ValueError(
-            f"use: {type(model).__name__} has an encoder and a decoder: give one of them "
-            "(model.get_encoder(), model.get_decoder())"
+            f"use: {type(model).__name__} is of an encoder and a decoder, whose layers are not "
+            "told apart here; register() and attn_implementation='longspan' compute its own "
+            "attention"
         )
     found = [
         module
@@ -97,6 +101,11 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
         raise ValueError(
             f"use: no layer of {type(model).__name__} goes through transformers' "
             "AttentionInterface, by which longspan would reach it"
+        )
+    if len({id(getattr(layer, "config", None)) for layer in found}) > 1:
+        raise ValueError(
+            f"use: {type(model).__name__} has several models inside: give one of them, such as "
+            "model.language_model"
         )
     return found
 
@@ -163,13 +172,7 @@ def _switch(model: nn.Module) -> None:
     switch: Any = model
     config = switch.config
     if not hasattr(model, BEFORE):
-        before: Any = config._attn_implementation
-        if config.sub_configs:
-            before = {"": before}
-            for name in config.sub_configs:
-                if (part := getattr(config, name)) is not None:
-                    before[name] = part._attn_implementation
-        setattr(model, BEFORE, before)
+        setattr(model, BEFORE, config._attn_implementation)
     switch.set_attn_implementation(NAME)
     if config._attn_implementation != NAME:
         delattr(model, BEFORE)

@@ -46,8 +46,8 @@ def lengthen(model: nn.Module, positions: int) -> None:
     ]
     if not found:
         raise ValueError(
-            f"lengthen: {type(model).__name__} has no learned table of positions; models with "
-            "rotary positions are lengthened by rope_parameters in their config"
+            f"lengthen: {type(model).__name__} has no learned table of positions that is "
+            "known here; rotary positions are lengthened by rope_parameters of the config"
         )
     for owner, _, table in found:
         first = 0 if table.padding_idx is None else table.padding_idx + 1

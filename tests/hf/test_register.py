@@ -47,6 +47,15 @@ def test_as_eager_attention(kind: str, side: str | None) -> None:
     assert compared > 10
 
 
+def test_a_models_own_scale() -> None:
+    """GPT-2 may divide by the layer's number too."""
+    eager, ours = both("gpt2")
+    for made in (eager, ours):
+        for layer, block in enumerate(made.h):
+            block.attn.scaling = 0.5 / (layer + 1)
+    close(hidden(ours, tokens()), hidden(eager, tokens()))
+
+
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama"])
 def test_a_mask_of_four_dims_is_taken_as_it_is(kind: str) -> None:
     """Neither causal nor padding, of every head its own; bool or added to the scores."""

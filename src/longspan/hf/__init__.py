@@ -1,1 +1,8 @@
-"""Hugging Face models with longspan under them."""
+"""longspan under Hugging Face models. Needs transformers, which is loaded by the first call."""
+
+from .layers import restore, use
+from .lengthen import lengthen
+from .profiling import Profile, profile
+from .register import register
+
+__all__ = ["Profile", "lengthen", "profile", "register", "restore", "use"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..patterns import AllOf, AnyOf, Causal, Full, Pattern, PerHead, Strided, Window
 
-__all__ = ["is_causal", "keys_remembered"]
+__all__ = ["by_distance", "is_causal", "keys_remembered"]
 
 
 def is_causal(pattern: Pattern) -> bool:
@@ -25,12 +25,13 @@ def keys_remembered(pattern: Pattern) -> int | None:
     where the pattern may look ahead. A pattern that speaks of places in the text, and not of
     distances alone, needs all of them to know where it is.
     """
-    return _back(pattern) if is_causal(pattern) and _by_distance(pattern) else None
+    return _back(pattern) if is_causal(pattern) and by_distance(pattern) else None
 
 
-def _by_distance(pattern: Pattern) -> bool:
+def by_distance(pattern: Pattern) -> bool:
+    """Whether the structure shows that only distances count, wherever in a text the pair is."""
     if isinstance(pattern, (AllOf, AnyOf, PerHead)):
-        return all(_by_distance(part) for part in pattern.patterns)
+        return all(by_distance(part) for part in pattern.patterns)
     return isinstance(pattern, (Causal, Full, Strided, Window))
 
 

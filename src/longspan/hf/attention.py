@@ -1,0 +1,214 @@
+"""The attention that models of transformers call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import describe
+from ..functional.attention import attention
+from ..functional.encoding import Meaning
+from ..nn import Attention, Mechanism, Setting
+from ..nn.causality import by_distance, is_causal
+from ..normalizers import Softmax
+from ..patterns import Causal, Full, Mask, Pattern
+from ..weights import Bias
+from .sight import Sight
+
+__all__ = ["PLACE", "attend"]
+
+# Under this name an attention module holds its mechanism.
+PLACE = "longspan"
+
+PLAIN = Meaning(Full(), (), Softmax())
+
+# Arguments that would change the answer, and that are not computed here.
+REFUSED = {
+    "softcap": "a softcap on the scores",
+    "s_aux": "attention sinks",
+    "head_mask": "a mask of heads",
+    "position_bias": "a position bias beside the mask",
+}
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Sight | Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Attention of one layer, in the form that transformers calls it.
+
+    Args:
+        module: the layer's attention; its mechanism, if `use` gave it one, computes.
+        query: `(B, H, N, D)`.
+        key: `(B, Hk, M, D)`.
+        value: `(B, Hk, M, Dv)`.
+        attention_mask: what `sight_of` made, or a mask of four dims of the user's own: bool, True
+            for a pair that exists, or float, added to the scores. Such a mask says everything: a
+            causal model adds nothing to it.
+        dropout: share of the probabilities to drop.
+        scaling: of the scores; None is 1/√D.
+        is_causal: for a layer without a mask; None is what the module says of itself.
+        others: all else that a model passes on; raises where it would change the answer.
+
+    Returns:
+        `(B, N, H, Dv)`, and None in the place of the weights.
+    """
+    _refuse(module, attention_mask, others)
+    batch, heads, n, _ = query.shape
+    sight, biases = _seen(module, attention_mask, (batch, heads, n, key.shape[2]), is_causal)
+    if n != sight.shape[2] or key.shape[2] != sight.shape[3]:
+        raise ValueError(
+            f"longspan: attention_mask is for {sight.shape[2]} queries and {sight.shape[3]} keys, "
+            f"got {n} and {key.shape[2]}"
+        )
+    _refuse_packing(sight, biases, others)
+    mechanism = getattr(module, PLACE, None)
+    if mechanism is not None and not sight.aligned:
+        raise ValueError(
+            f"longspan: {type(module).__name__} has a pattern or mechanism of its own, which has "
+            "to know where the queries are, and the cache is larger than what it holds: use a "
+            "DynamicCache"
+        )
+    if mechanism is None or isinstance(mechanism, Attention):
+        meaning = PLAIN if mechanism is None else mechanism.meaning
+        y = attention(
+            query,
+            key,
+            value,
+            _joined(meaning.pattern, sight),
+            weight=(*meaning.weights, *biases),
+            normalizer=meaning.normalizer,
+            scale=scaling,
+            key_padding=sight.padding,
+            dropout=dropout,
+        )
+    else:
+        _check_mechanism(mechanism, sight, biases)
+        usual = query.shape[-1] ** -0.5
+        if scaling is not None and scaling != usual:
+            # A mechanism scales by itself, and may read its queries for more than scores.
+            key = key * (scaling / usual)
+        y = mechanism(query, key, value, Setting(key_padding=sight.padding, dropout=dropout))
+    return y.transpose(1, 2).contiguous(), None
+
+
+def _refuse(module: nn.Module, mask: Sight | Tensor | None, others: dict[str, Any]) -> None:
+    for name, what in REFUSED.items():
+        if others.get(name) is not None:
+            raise NotImplementedError(
+                f"longspan: {type(module).__name__} wants {what} ({name}), which is not computed "
+                "here; load the model with attn_implementation='eager'"
+            )
+    if mask is None and others.get("sliding_window") is not None:
+        raise NotImplementedError(
+            f"longspan: {type(module).__name__} wants a sliding_window but made no mask with it; "
+            "load the model with attn_implementation='eager'"
+        )
+    config = getattr(module, "config", None)
+    if (
+        others.get("output_attentions")
+        or getattr(config, "output_attentions", False)
+        or _collects_weights()
+    ):
+        raise NotImplementedError(
+            "longspan: output_attentions is not given, for the weights of all pairs are never "
+            "there at once; longspan.attention_map shows those of one call, or load the model "
+            "with attn_implementation='eager'"
+        )
+
+
+def _collects_weights() -> bool:
+    """Whether the model's caller asked for weights. Some layers keep that from their attention, and
+    the caller would get an empty tuple.
+    """
+    from transformers.utils import output_capturing
+
+    collector = getattr(output_capturing, "_active_collector", None)
+    collected = None if collector is None else collector.get()
+    return collected is not None and any(name.endswith("attentions") for name in collected)
+
+
+def _seen(
+    module: nn.Module,
+    mask: Sight | Tensor | None,
+    sizes: tuple[int, int, int, int],
+    causal: bool | None,
+) -> tuple[Sight, tuple[Bias, ...]]:
+    """What the queries see, and what the mask adds to their scores."""
+    batch, _, n, m = sizes
+    shape = (batch, 1, n, m)
+    if isinstance(mask, Sight):
+        return mask, ()
+    if mask is None:
+        if causal is None:
+            causal = getattr(module, "is_causal", True)
+        return Sight(shape, right=0 if causal else None), ()
+    if not isinstance(mask, Tensor) or mask.dim() != 4:
+        raise TypeError(
+            "longspan: attention_mask must be a tensor of four dims by the time it comes to a "
+            f"layer, got {describe(mask)}"
+        )
+    if any(have not in (1, want) for have, want in zip(mask.shape, sizes, strict=True)):
+        raise ValueError(
+            f"longspan: attention_mask must broadcast to (batch, heads, queries, keys) = {sizes}, "
+            f"got {describe(mask)}"
+        )
+    if mask.dtype == torch.bool:
+        return Sight(shape, allowed=mask.expand(-1, -1, n, m)), ()
+    if mask.is_floating_point():
+        return Sight(shape), (Bias(mask),)
+    raise TypeError(
+        "longspan: an attention_mask of four dims must be bool, True for a pair that exists, or "
+        f"float, added to the scores, got {describe(mask)}; turn 0 and 1 into bool with .bool()"
+    )
+
+
+def _refuse_packing(sight: Sight, biases: tuple[Bias, ...], others: dict[str, Any]) -> None:
+    """Several texts in one row have to be told apart by somebody."""
+    ends = others.get("cu_seq_lens_q")
+    told = sight.documents is not None or sight.allowed is not None or bool(biases)
+    if ends is not None and not told and ends.numel() > 1 + sight.shape[0]:
+        raise ValueError(
+            "longspan: cu_seq_lens_q tells of several texts in one row, and the mask does not: "
+            "give position_ids that start again with every text, and no attention_mask"
+        )
+
+
+def _joined(pattern: Pattern, sight: Sight) -> Pattern:
+    """A layer's pattern within what its model lets it see."""
+    seen = sight.pattern
+    if isinstance(pattern, Full):
+        return seen
+    if sight.first_key and not by_distance(pattern):
+        raise ValueError(
+            f"longspan: {pattern} speaks of places in the text, and the cache has forgotten its "
+            f"first {sight.first_key} tokens: use patterns of distances (Window, Causal, Strided)"
+        )
+    if isinstance(seen, Full) or (isinstance(seen, Causal) and is_causal(pattern)):
+        return pattern
+    return pattern & seen
+
+
+def _check_mechanism(mechanism: Mechanism, sight: Sight, biases: tuple[Bias, ...]) -> None:
+    """A mechanism chooses its pairs by itself: it takes padding, and is causal or not."""
+    name = type(mechanism).__name__
+    seen = sight.pattern
+    if biases or isinstance(seen, Mask) or not isinstance(seen, (Full, Causal)):
+        what = "a mask of four dims" if biases or isinstance(seen, Mask) else repr(seen)
+        raise ValueError(
+            f"longspan: {name} chooses its pairs by itself and cannot be joined with {what}, which "
+            "the model wants; use a pattern, or Attention(pattern, weight=…), which can"
+        )
+    if isinstance(seen, Causal) and not mechanism.causal:
+        raise ValueError(
+            f"longspan: {name} looks ahead, and this call is causal; make it with causal=True"
+        )

@@ -1,0 +1,181 @@
+"""Patterns and mechanisms in the layers of a model of transformers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from typing import Any
+
+from torch import nn
+
+from ..errors import describe, need_int
+from ..nn import Attention, Mechanism
+from ..patterns import Pattern, Window
+from .attention import PLACE
+from .register import NAME, register
+
+__all__ = ["restore", "use"]
+
+Choice = Pattern | Mechanism
+
+# What the model computed its attention by before, for `restore`.
+BEFORE = "_longspan_before"
+
+
+def use(
+    model: nn.Module,
+    mechanism: Choice | Callable[[int], Choice | None],
+    layers: Iterable[int] | None = None,
+) -> None:
+    """Puts a pattern or a mechanism into the attention of a model's layers, in place.
+
+    Weights of the model stay as they are. A mechanism becomes a part of its layer's attention, so
+    that it trains, moves and is saved with the model. What the model asks for itself still holds:
+    padding, causality, windows of its config, masks. Layers that are left out compute their own
+    attention, by longspan. A second call changes the layers that it names.
+
+    Args:
+        model: any model whose attention goes through transformers' `AttentionInterface`: BERT,
+            RoBERTa, DistilBERT, ModernBERT, GPT-2, Llama and most newer ones; an encoder or a
+            decoder, not both in one.
+        mechanism: a pattern; or a mechanism, of which every layer gets a copy of its own; or a
+            function that takes the number of a layer, from 0, and gives either, or None to leave
+            the layer as it is.
+        layers: numbers of layers; None is all.
+
+    Raises:
+        ValueError: for a pattern or mechanism that looks ahead in a causal model.
+    """
+    found = attention_layers(model)
+    made: dict[int, Mechanism] = {}
+    for number in _chosen(layers, len(found)):
+        given: Any = mechanism
+        if not isinstance(mechanism, (Pattern, Mechanism)) and callable(mechanism):
+            given = mechanism(number)
+            if given is None:
+                continue
+        elif isinstance(mechanism, Mechanism):
+            given = deepcopy(mechanism)
+        made[number] = _fitting(given, found[number], f"layer {number} of {type(model).__name__}")
+    _switch(model)
+    for number, one in made.items():
+        layer = found[number]
+        own = next(layer.parameters())
+        layer.add_module(PLACE, one.to(own.device).train(layer.training))
+
+
+def restore(model: nn.Module) -> None:
+    """Undoes what `use` did: the model computes its attention as before, bit by bit."""
+    before = getattr(model, BEFORE, None)
+    if before is None:
+        raise ValueError(f"restore: {type(model).__name__} has nothing of `use` to undo")
+    for layer in attention_layers(model):
+        if hasattr(layer, PLACE):
+            delattr(layer, PLACE)
+    switch: Any = model
+    switch.set_attn_implementation(before)
+    # A model inside this one may have been given to `use` by itself.
+    for part in model.modules():
+        part.__dict__.pop(BEFORE, None)
+
+
+def attention_layers(model: nn.Module) -> list[nn.Module]:
+    """The self-attention modules of a model that go through the interface, first layer first."""
+    if not hasattr(model, "set_attn_implementation"):
+        raise TypeError(f"use: model must be a PreTrainedModel of transformers, got {type(model)}")
+    config: Any = model.config
+    if getattr(config, "is_encoder_decoder", False):
+        # The two share one config, which says how both compute.
+        raise ValueError(
+            f"use: {type(model).__name__} is of an encoder and a decoder, whose layers are not "
+            "told apart here; register() and attn_implementation='longspan' compute its own "
+            "attention"
+        )
+    found = [
+        module
+        for name, module in model.named_modules()
+        if _asks_the_interface(module) and not _is_cross_attention(name, module)
+    ]
+    if not found:
+        raise ValueError(
+            f"use: no layer of {type(model).__name__} goes through transformers' "
+            "AttentionInterface, by which longspan would reach it"
+        )
+    if len({id(getattr(layer, "config", None)) for layer in found}) > 1:
+        raise ValueError(
+            f"use: {type(model).__name__} has several models inside: give one of them, such as "
+            "model.language_model"
+        )
+    return found
+
+
+def _asks_the_interface(module: nn.Module) -> bool:
+    """Whether the module's forward looks an attention function up."""
+    forward = inspect.unwrap(type(module).forward)
+    code = getattr(forward, "__code__", None)
+    return code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names
+
+
+def _is_cross_attention(name: str, module: nn.Module) -> bool:
+    called = (name.rpartition(".")[2] + type(module).__name__).lower()
+    return bool(getattr(module, "is_cross_attention", False)) or any(
+        word in called for word in ("cross", "encoder_attn")
+    )
+
+
+def _chosen(layers: Iterable[int] | None, count: int) -> list[int]:
+    if layers is None:
+        return list(range(count))
+    chosen = list(layers)
+    for number in chosen:
+        need_int("use: layers", number, at_least=0)
+        if number >= count:
+            raise ValueError(f"use: layers are 0 … {count - 1}, got {number}")
+    return chosen
+
+
+def _fitting(given: Any, layer: nn.Module, where: str) -> Mechanism:
+    """The mechanism that a layer is to hold, if it may."""
+    if not isinstance(given, (Pattern, Mechanism)):
+        raise TypeError(
+            "use: mechanism must be a pattern (longspan.patterns), a mechanism (longspan.nn) or a "
+            f"function that gives one for the number of a layer, got {describe(given)}"
+        )
+    made = Attention(given) if isinstance(given, Pattern) else given
+    config = getattr(layer, "config", None)
+    if (
+        getattr(layer, "is_causal", False)
+        and getattr(config, "is_causal", True)
+        and not made.causal
+    ):
+        name = repr(given) if isinstance(given, Pattern) else type(given).__name__
+        raise ValueError(f"use: {where} is causal, and {name} looks ahead; {_instead(given)}")
+    heads = getattr(config, "num_attention_heads", None)
+    own = getattr(made, "num_heads", None)
+    if None not in (heads, own) and own != heads:
+        raise ValueError(f"use: {where} has {heads} heads, and the mechanism is for {own}")
+    return made
+
+
+def _instead(given: Choice) -> str:
+    if isinstance(given, Window):
+        return f"use {Window(given.left, 0, given.dilation)}"
+    if isinstance(given, Pattern):
+        return "use Causal() & pattern"
+    return "make it with causal=True"
+
+
+def _switch(model: nn.Module) -> None:
+    """Turns the model to longspan, and notes what it was turned to."""
+    register()
+    switch: Any = model
+    config = switch.config
+    if not hasattr(model, BEFORE):
+        setattr(model, BEFORE, config._attn_implementation)
+    switch.set_attn_implementation(NAME)
+    if config._attn_implementation != NAME:
+        delattr(model, BEFORE)
+        raise ValueError(
+            f"use: transformers does not let {type(model).__name__} change its attention"
+        )

@@ -1,0 +1,290 @@
+"""Patterns and mechanisms in the layers of models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from longspan.hf import register, restore, use
+from longspan.hf.layers import attention_layers
+from longspan.nn import Attention, LearnedWindow, Mechanism, SlidingWindow
+from longspan.normalizers import Entmax
+from longspan.patterns import Causal, Full, Global, Pattern, Strided, Window
+from longspan.weights import Alibi
+
+from .tiny import (
+    BERTS,
+    DECODERS,
+    KINDS,
+    additive,
+    band,
+    hidden,
+    model,
+    padding,
+    tokens,
+    transformers,
+)
+
+# The least that a model of an encoder and a decoder can be.
+BART: dict[str, Any] = dict(
+    vocab_size=9,
+    d_model=8,
+    encoder_layers=1,
+    decoder_layers=1,
+    encoder_attention_heads=2,
+    decoder_attention_heads=2,
+    encoder_ffn_dim=8,
+    decoder_ffn_dim=8,
+)
+
+PLAIN_BERTS = [kind for kind in BERTS if kind != "modernbert"]
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("side", ["none", "right", "left"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_is_what_the_model_does(kind: str, side: str) -> None:
+    """Full() in an encoder and Causal() in a decoder leave it as it is, windows of its config
+    too.
+    """
+    made, mask = model(kind), padding(side)
+    wanted = hidden(made, tokens(), mask)[mask.bool()]
+    use(made, Full() if kind in BERTS else Causal())
+    close(hidden(made, tokens(), mask)[mask.bool()], wanted)
+
+
+@pytest.mark.parametrize("kind", [*PLAIN_BERTS, "gpt2", "llama"])
+def test_a_window_is_a_band(kind: str) -> None:
+    causal = kind in DECODERS
+    made, mask = model(kind), padding("right")
+    allowed = band(19, 4, 0 if causal else 2) & mask.bool()[:, None, None]
+    wanted = hidden(made, tokens(), additive(allowed))[mask.bool()]
+    use(made, Window(4, 0) if causal else Window(4, 2))
+    close(hidden(made, tokens(), mask)[mask.bool()], wanted)
+
+
+def test_a_models_own_window_holds_beside_a_pattern() -> None:
+    """Mistral sees five tokens, itself among them; ModernBERT's second layer four to each side."""
+    made = model("mistral")
+    allowed = band(19, 4, 0) & Strided(2).dense(19)
+    wanted = hidden(made, tokens(), additive(allowed))
+    use(made, Causal() & Strided(2))
+    close(hidden(made, tokens()), wanted)
+
+    bert = model("modernbert")
+    first = hidden(bert, tokens())
+    use(bert, Window(4, 4), layers=[1])
+    close(hidden(bert, tokens()), first)
+    use(bert, Window(3, 4), layers=[1])
+    assert not torch.allclose(hidden(bert, tokens()), first, atol=1e-3)
+
+
+def test_layers_of_their_own() -> None:
+    """A function of the layer's number; None leaves a layer as it is; a later call, the others."""
+    made, ids = model("bert"), tokens()
+    plain = hidden(made, ids)
+    use(made, lambda layer: None)
+    close(hidden(made, ids), plain)
+    asked: list[int] = []
+
+    def choose(layer: int) -> Pattern | Mechanism:
+        asked.append(layer)
+        return Window(3, 3) if layer == 0 else Attention(Window(1, 1), normalizer=Entmax(1.5))
+
+    use(made, choose)
+    assert asked == [0, 1]
+    kept = hidden(made, ids)
+    first, second = attention_layers(made)
+    assert first.longspan.meaning.pattern == Window(3, 3)
+    assert second.longspan.meaning.pattern == Window(1, 1)
+    restore(made)
+    use(made, choose(1), layers=[1])
+    assert not hasattr(first, "longspan")
+    assert not torch.allclose(hidden(made, ids), kept, atol=1e-3)
+    use(made, Window(3, 3), layers=[0])
+    assert torch.equal(hidden(made, ids), kept)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_restore(kind: str) -> None:
+    for implementation in ("eager", "sdpa"):
+        made, mask = model(kind, implementation=implementation), padding("right")
+        before, names = hidden(made, tokens(), mask), list(made.state_dict())
+        use(made, Causal() & Window(2, 0))
+        use(made, LearnedWindow(32, 4, mean_reach=2, max_reach=4, causal=True), layers=[0])
+        restore(made)
+        assert torch.equal(hidden(made, tokens(), mask), before)
+        assert list(made.state_dict()) == names
+        assert made.config._attn_implementation == implementation
+        with pytest.raises(ValueError, match="nothing"):
+            restore(made)
+
+
+def test_a_model_inside_another_is_restored_with_it() -> None:
+    outside = transformers.BertForMaskedLM(model("bert").config)
+    use(outside, Window(2, 2))
+    use(outside.bert, Window(1, 1), layers=[0])
+    restore(outside)
+    assert outside.bert.config._attn_implementation == "eager"
+    with pytest.raises(ValueError, match="nothing"):
+        restore(outside.bert)
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_a_mechanism_is_a_part_of_the_model(kind: str, tmp_path: Path) -> None:
+    """A copy for every layer; its parameters train, move and are saved."""
+    made, causal = model(kind), kind == "llama"
+    mechanism = LearnedWindow(32, 4, mean_reach=3, max_reach=6, causal=causal)
+    use(made, mechanism)
+    held = [layer.longspan for layer in attention_layers(made)]
+    assert all(type(one) is LearnedWindow and one is not mechanism for one in held)
+    assert held[0] is not held[1]
+    names = [name for name, _ in made.named_parameters() if "longspan" in name]
+    assert len(names) == 4
+    assert not held[0].training
+    made.train()
+    assert held[0].training
+
+    parameters = [p for name, p in made.named_parameters() if name in names]
+    start = [p.detach().clone() for p in parameters]
+    optimizer = torch.optim.SGD(parameters, lr=1.0)
+    # A last norm hides sums of squares from what is before it.
+    weight = torch.randn(19, 32)
+    # The second parameter of a window moves once the first has.
+    for _ in range(2):
+        optimizer.zero_grad()
+        (hidden(made, tokens()) * weight).sum().backward()
+        optimizer.step()
+    assert all(not torch.equal(p, old) for p, old in zip(parameters, start, strict=True))
+
+    made.eval().save_pretrained(tmp_path)
+    from safetensors.torch import load_file
+
+    saved = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(saved[name], made.state_dict()[name]) for name in names)
+    again = model(kind)
+    use(again, mechanism)
+    again.load_state_dict(made.state_dict())
+    assert torch.equal(hidden(again, tokens()), hidden(made, tokens()))
+    assert made.to("meta").get_parameter(names[0]).is_meta
+
+
+def test_a_mechanism_gets_padding_and_scale() -> None:
+    """GPT-2 may scale by the layer's number too; padded tokens are seen by nobody."""
+    config = model("gpt2").config
+    config.scale_attn_by_inverse_layer_idx = True
+    torch.manual_seed(1)
+    made = transformers.GPT2Model(config).eval()
+    mask = padding("left")
+    allowed = band(19, 4, 0) & mask.bool()[:, None, None]
+    wanted = hidden(made, tokens(), additive(allowed))[mask.bool()]
+    use(made, SlidingWindow(32, 4, left=4, causal=True))
+    close(hidden(made, tokens(), mask)[mask.bool()], wanted)
+
+
+def test_a_mechanism_with_tensors_of_its_own() -> None:
+    made = model("bert")
+    use(made, Attention(Window(5, 5), weight=Alibi(nn.Parameter(torch.full((4,), 0.5)))))
+    hidden(made, tokens()).square().sum().backward()
+    for layer in attention_layers(made):
+        assert float(layer.longspan.weight_slopes.grad.abs().min()) > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "learned"),
+    [("gpt2", False), ("llama", False), ("mistral", False), ("gpt2", True), ("llama", True)],
+)
+def test_generate_within_a_window(kind: str, learned: bool) -> None:
+    """With a cache as without one."""
+    made = model(kind, writes=True)
+    window = LearnedWindow(32, 4, mean_reach=3, max_reach=6, causal=True)
+    use(made, window if learned else Window(3, 0))
+    options: dict[str, Any] = dict(
+        attention_mask=padding("left"), max_new_tokens=8, do_sample=False
+    )
+    found = made.generate(tokens(), **options)
+    assert torch.equal(found, made.generate(tokens(), use_cache=False, **options))
+
+
+def test_what_looks_ahead_is_refused_in_a_causal_model() -> None:
+    made = model("llama")
+    with pytest.raises(
+        ValueError, match=r"layer 0 of LlamaModel.*and Window\(4, 4\) looks.*use Window\(4, 0\)"
+    ):
+        use(made, Window(4, 4))
+    with pytest.raises(ValueError, match=r"Causal\(\) & pattern"):
+        use(made, Causal() | Global(1))
+    with pytest.raises(ValueError, match="causal=True"):
+        use(made, SlidingWindow(32, 4, left=2))
+    assert made.config._attn_implementation == "eager"
+    use(made, Causal() & (Window(4, 4) | Global(1)))
+
+
+def test_places_in_a_text_that_a_cache_forgets_are_refused() -> None:
+    made = model("mistral", writes=True)
+    use(made, Causal() & (Window(3, 0) | Global(1)))
+    with pytest.raises(ValueError, match="forgotten"):
+        made.generate(tokens(), attention_mask=padding("none"), max_new_tokens=8, do_sample=False)
+
+
+def test_a_cache_of_a_fixed_size_is_refused() -> None:
+    made = model("llama", writes=True)
+    use(made, Window(3, 0))
+    with pytest.raises(ValueError, match="DynamicCache"):
+        made.generate(
+            tokens(),
+            attention_mask=padding("none"),
+            max_new_tokens=2,
+            cache_implementation="static",
+            disable_compile=True,
+        )
+
+
+def test_a_mechanism_and_a_mask_that_it_cannot_take() -> None:
+    made = model("bert")
+    use(made, LearnedWindow(32, 4, mean_reach=3, max_reach=6))
+    with pytest.raises(ValueError, match=r"LearnedWindow.*four dims"):
+        hidden(made, tokens(), band(19, 3, 3).expand(2, -1, -1, -1))
+    with pytest.raises(ValueError, match=r"LearnedWindow.*four dims"):
+        hidden(made, tokens(), additive(band(19, 3, 3)))
+    mistral = model("mistral")
+    use(mistral, LearnedWindow(32, 4, mean_reach=3, max_reach=6, causal=True))
+    with pytest.raises(ValueError, match=r"LearnedWindow.*Window"):
+        hidden(mistral, tokens())
+
+
+def test_errors() -> None:
+    made = model("bert")
+    with pytest.raises(TypeError, match="PreTrainedModel"):
+        use(nn.Linear(2, 2), Full())
+    with pytest.raises(TypeError, match="mechanism must be"):
+        use(made, 3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="mechanism must be"):
+        use(made, lambda layer: "window")  # type: ignore[arg-type, return-value]
+    with pytest.raises(ValueError, match=r"layers are 0 … 1, got 2"):
+        use(made, Full(), layers=[2])
+    with pytest.raises(ValueError, match=r"4 heads.*for 2"):
+        use(made, LearnedWindow(32, 2, mean_reach=3, max_reach=6))
+    bart = transformers.BartModel(transformers.BartConfig(**BART))
+    for part in (bart, bart.get_encoder(), bart.get_decoder()):
+        with pytest.raises(ValueError, match="an encoder and a decoder"):
+            use(part, Full())
+    small = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    clip = transformers.CLIPModel(
+        transformers.CLIPConfig(
+            text_config=small, vision_config=dict(small, image_size=8, patch_size=4)
+        )
+    )
+    with pytest.raises(ValueError, match="several models inside"):
+        use(clip, Full())
+    with pytest.raises(ValueError, match="nothing"):
+        restore(made)
+    register()
+    assert made.config._attn_implementation == "eager"

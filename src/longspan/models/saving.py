@@ -35,8 +35,6 @@ def save(model: nn.Module, folder: str | Path) -> None:
 
     Both are written to the side and renamed, so that a folder never has half a model.
     """
-    from safetensors.torch import save_file
-
     kind = type(model)
     if kind not in STACKS:
         known = ", ".join(sorted(own.__name__ for own in STACKS))
@@ -56,7 +54,7 @@ def save(model: nn.Module, folder: str | Path) -> None:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving") as aside:
-        save_file(weights, Path(aside) / WEIGHTS)
+        _safetensors().save_file(weights, Path(aside) / WEIGHTS)
         text = json.dumps(description, indent=2) + "\n"
         (Path(aside) / DESCRIPTION).write_text(text, encoding="utf-8")
         for name in (WEIGHTS, DESCRIPTION):
@@ -65,8 +63,6 @@ def save(model: nn.Module, folder: str | Path) -> None:
 
 def load(folder: str | Path) -> nn.Module:
     """The model that `save` wrote, in evaluation mode, on the CPU."""
-    from safetensors.torch import load_file
-
     folder = Path(folder)
     path = folder / DESCRIPTION
     if not path.is_file():
@@ -82,7 +78,7 @@ def load(folder: str | Path) -> nn.Module:
         raise ValueError(f"load: {path} has a model of kind {description['kind']!r}")
     stacks = [[mechanism_from(own) for own in stack] for stack in description["mechanisms"]]
     model = kind(Config(**description["config"]), *stacks)
-    weights = load_file(folder / WEIGHTS)
+    weights = _safetensors().load_file(folder / WEIGHTS)
     weights |= {name: weights[first] for name, first in description["same"].items()}
     try:
         model.load_state_dict(weights)
@@ -91,6 +87,14 @@ def load(folder: str | Path) -> nn.Module:
             f"load: {folder / WEIGHTS} does not fit its description: {error}"
         ) from None
     return model.eval()
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise ImportError("models in files need safetensors: pip install safetensors") from error
+    return safetensors.torch
 
 
 def _once(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -11,7 +11,7 @@ from ..errors import describe, need_bool, need_int, need_number
 from ..patterns import Causal, Full, Global, Pattern
 from ..weights import Bell, reach_of, variance_of
 from .budgets import common_factor, room
-from .mechanism import NO_SETTING, Asked, Mechanism, Setting
+from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
 
 __all__ = ["LearnedWindow"]
 
@@ -82,17 +82,10 @@ class LearnedWindow(Mechanism):
         soft: bool = False,
     ) -> None:
         super().__init__()
-        need_int("LearnedWindow: embed_dim", embed_dim, at_least=1)
-        need_int("LearnedWindow: num_heads", num_heads, at_least=1)
         need_int("LearnedWindow: max_reach", max_reach, at_least=1)
         need_number("LearnedWindow: mean_reach", mean_reach)
         need_bool("LearnedWindow: causal", causal)
         need_bool("LearnedWindow: soft", soft)
-        if embed_dim % num_heads:
-            raise ValueError(
-                f"LearnedWindow: embed_dim must be a multiple of num_heads, got {embed_dim} and "
-                f"{num_heads}"
-            )
         if budget not in BUDGETS:
             raise ValueError(
                 "LearnedWindow: budget must be 'reach', 'variance', 'pairs' or None, got "
@@ -108,7 +101,8 @@ class LearnedWindow(Mechanism):
                 "LearnedWindow: initial_variance is where a free window starts: give it with "
                 "budget=None, and only then"
             )
-        self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
+        self.num_heads = num_heads
+        self.head_dim = head_size("LearnedWindow", embed_dim, num_heads)
         self.mean_reach, self.max_reach = float(mean_reach), max_reach
         self.threshold, self.budget, self.soft = threshold, budget, soft
         self.is_causal, self.initial_variance = causal, initial_variance
@@ -158,6 +152,7 @@ class LearnedWindow(Mechanism):
         if self.is_causal:
             # A copy: the buffer moves on before the gradient comes back.
             found = self.factor.clone() * shares.double()
+            self._last_shares = shares.detach()
         else:
             found = self._factors(shares, setting)[:, None, None] * shares.double()
         return found.float()
@@ -190,13 +185,13 @@ class LearnedWindow(Mechanism):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         y = super().forward(q, k, v, setting)
         if self.is_causal and self.training and self.budget is not None:
-            self._follow(q, setting)
+            self._follow(self._last_shares, setting)
         return y
 
     @torch.no_grad()
-    def _follow(self, q: Tensor, setting: Setting) -> None:
+    def _follow(self, shares: Tensor, setting: Setting) -> None:
         """Moves the running factor towards that of a batch, for the batches after it."""
-        factors = self._factors(self.shares(q), setting)
+        factors = self._factors(shares, setting)
         self.factor.lerp_(factors.mean(), MOMENTUM)
 
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:

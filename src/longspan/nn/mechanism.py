@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from ..errors import need_int
 from ..functional.attention import attention
 from ..functional.explain import Explanation, explain
 from ..normalizers import Normalizer
 from ..patterns import Pattern
 from ..weights import Weight
 
-__all__ = ["NO_SETTING", "Asked", "Mechanism", "Setting"]
+__all__ = ["NO_SETTING", "Asked", "Mechanism", "Setting", "head_size"]
 
 
 class Setting(NamedTuple):
@@ -33,6 +34,17 @@ class Setting(NamedTuple):
 
 
 NO_SETTING = Setting()
+
+
+def head_size(owner: str, embed_dim: int, num_heads: int) -> int:
+    """Channels of one head, if the channels of a layer are a multiple of its heads."""
+    need_int(f"{owner}: embed_dim", embed_dim, at_least=1)
+    need_int(f"{owner}: num_heads", num_heads, at_least=1)
+    if embed_dim % num_heads:
+        raise ValueError(
+            f"{owner}: embed_dim must be a multiple of num_heads, got {embed_dim} and {num_heads}"
+        )
+    return embed_dim // num_heads
 
 
 class Asked(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import describe, need_bool, need_int, need_number, need_tensor
-from .mechanism import Mechanism, Setting
+from .mechanism import Mechanism, Setting, head_size
 
 __all__ = ["KeyCache", "MultiheadAttention"]
 
@@ -58,16 +58,10 @@ class MultiheadAttention(nn.Module):
     ) -> None:
         super().__init__()
         key_heads = num_heads if key_heads is None else key_heads
-        need_int("MultiheadAttention: embed_dim", embed_dim, at_least=1)
-        need_int("MultiheadAttention: num_heads", num_heads, at_least=1)
+        self.head_dim = head_size("MultiheadAttention", embed_dim, num_heads)
         need_int("MultiheadAttention: key_heads", key_heads, at_least=1)
         need_bool("MultiheadAttention: bias", bias)
         need_number("MultiheadAttention: dropout", dropout)
-        if embed_dim % num_heads:
-            raise ValueError(
-                "MultiheadAttention: embed_dim must be a multiple of num_heads, got "
-                f"{embed_dim} and {num_heads}"
-            )
         if num_heads % key_heads:
             raise ValueError(
                 "MultiheadAttention: num_heads must be a multiple of key_heads, got "
@@ -83,7 +77,6 @@ class MultiheadAttention(nn.Module):
                 f"{describe(mechanism)}; a pattern becomes one by Attention(pattern)"
             )
         self.embed_dim, self.num_heads, self.key_heads = embed_dim, num_heads, key_heads
-        self.head_dim = embed_dim // num_heads
         self.dropout = float(dropout)
         for name in ("num_heads", "head_dim"):
             if getattr(mechanism, name, getattr(self, name)) != getattr(self, name):

@@ -13,7 +13,7 @@ from ..errors import describe, need_bool, need_int
 from ..functional.attention import attention
 from ..patterns import Global, Pattern, PerHead, Window
 from .causality import keys_remembered
-from .mechanism import NO_SETTING, Asked, Mechanism, Setting
+from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
 
 __all__ = ["SlidingWindow"]
 
@@ -66,17 +66,11 @@ class SlidingWindow(Mechanism):
         most_global: int | None = None,
     ) -> None:
         super().__init__()
-        need_int("SlidingWindow: embed_dim", embed_dim, at_least=1)
-        need_int("SlidingWindow: num_heads", num_heads, at_least=1)
+        self.head_dim = head_size("SlidingWindow", embed_dim, num_heads)
         need_bool("SlidingWindow: causal", causal)
         need_bool("SlidingWindow: global_projections", global_projections)
         if most_global is not None:
             need_int("SlidingWindow: most_global", most_global, at_least=1)
-        if embed_dim % num_heads:
-            raise ValueError(
-                f"SlidingWindow: embed_dim must be a multiple of num_heads, got {embed_dim} and "
-                f"{num_heads}"
-            )
         if right is None:
             right = 0 if causal else left
         lefts = _for_heads("left", left, num_heads, at_least=0)
@@ -90,7 +84,6 @@ class SlidingWindow(Mechanism):
         alike = all(window == windows[0] for window in windows)
         self.window: Pattern = windows[0] if alike else PerHead(windows)
         self.embed_dim, self.num_heads = embed_dim, num_heads
-        self.head_dim = embed_dim // num_heads
         self.is_causal = causal
         self.most_global = most_global
         # A causal window never has a global row.

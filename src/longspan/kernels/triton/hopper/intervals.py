@@ -60,10 +60,6 @@ class _Shape(NamedTuple):
     def tiles(self) -> int:
         return -(-self.n // BLOCK)
 
-    @property
-    def key_tiles(self) -> int:
-        return -(-self.m // BLOCK)
-
     def intervals(
         self, rows: Tensor, widths: Tensor, table: Tensor, band: tuple[int, int]
     ) -> Intervals:

@@ -12,10 +12,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ..pairs import LN2, LOG2E
 from .ring import (
-    LN2,
     LOADER_REGISTERS,
-    LOG2E,
     block_barrier,
     initialise,
     keys_of_rows,

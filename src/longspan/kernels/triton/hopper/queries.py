@@ -12,9 +12,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ..pairs import LOG2E
 from .ring import (
     LOADER_REGISTERS,
-    LOG2E,
     NUMBERS,
     REACH,
     ROWS,

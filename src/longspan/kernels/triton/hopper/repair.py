@@ -7,10 +7,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-BAND = tl.constexpr(0)
-REACH = tl.constexpr(1)
-LOG2E = tl.constexpr(1.4426950408889634)
-LN2 = tl.constexpr(0.6931471805599453)
+from ..pairs import LOG2E
+from .ring import BAND, NOWHERE, REACH
+
 # Keys, or rows, that are looked at at once, and rows, or keys, whose marks are.
 NEXT = tl.constexpr(64)
 SCAN = tl.constexpr(1024)
@@ -30,9 +29,9 @@ def _interval(intervals, unit, row, live, n, m, KIND: tl.constexpr):
         high = tl.minimum(i + reach, m - 1)
     else:
         own = unit.to(tl.int64) * intervals.stride + row
-        low = tl.load(intervals.rows + own, mask=live, other=1 << 30)
+        low = tl.load(intervals.rows + own, mask=live, other=NOWHERE)
         high = low + tl.load(intervals.widths + own, mask=live, other=0)
-        high = tl.where(low < (1 << 30), high, -1)
+        high = tl.where(low < NOWHERE, high, -1)
     return low, high
 
 

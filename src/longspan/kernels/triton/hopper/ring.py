@@ -22,15 +22,16 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-LOG2E = gl.constexpr(1.4426950408889634)
-LN2 = gl.constexpr(0.6931471805599453)
-
 # A loader needs few; the consumer gets what is left.
 LOADER_REGISTERS = gl.constexpr(24)
 
 # What the keys' kernel reads for every row: log-sum-exp times log2(e), mean gradient, bell, and the
 # two numbers of an interval.
 NUMBERS = gl.constexpr(5)
+
+# Where the interval of a row without keys begins: beyond every position, and far enough from the
+# largest number to add to.
+NOWHERE = gl.constexpr(1 << 30)
 
 BAND = gl.constexpr(0)
 REACH = gl.constexpr(1)
@@ -163,10 +164,10 @@ def keys_of_rows(intervals, b, h, row, n, m, KIND: gl.constexpr):
         reach = gl.load(intervals.rows + place, mask=row < n, other=-1.0).to(gl.int32)
         low = gl.maximum(i - reach, 0)
         high = gl.minimum(i + reach, m - 1)
-        return gl.where(low <= high, low, 1 << 30), gl.maximum(high - low, 0)
+        return gl.where(low <= high, low, NOWHERE), gl.maximum(high - low, 0)
     else:
         place = unit_of(intervals, b, h).to(gl.int64) * intervals.stride + row
-        low = gl.load(intervals.rows + place, mask=row < n, other=1 << 30)
+        low = gl.load(intervals.rows + place, mask=row < n, other=NOWHERE)
         return low, gl.load(intervals.widths + place, mask=row < n, other=0)
 
 

@@ -8,15 +8,12 @@ import triton
 import triton.language as tl
 
 from ....weights import conversions
+from .ring import NOWHERE, REACH
 
-REACH = tl.constexpr(1)
 SLACK = tl.constexpr(conversions.SLACK)
 
 # Nothing but a row's own key is left under it, and its square is a number still.
 LOWEST = tl.constexpr(-1e18)
-
-# Beyond every position, and far enough from the largest number to add to.
-NOWHERE = tl.constexpr(1 << 30)
 
 
 @triton.jit

@@ -36,7 +36,7 @@ class SlidingWindow(Mechanism):
     Differs from the paper's and from Hugging Face's code: any length, without padding to a multiple
     of the window; each side and each head may have its own window; a pair is either there or not,
     where they add −10000 to the score; rows of padded tokens are computed like others, not set
-    to 0.
+    to 0. `longspan.hf.from_longformer` loads checkpoints.
 
     Args:
         embed_dim: channels of the layer.

@@ -14,7 +14,7 @@ from ..nn import Attention, Mechanism, Setting
 from ..nn.causality import by_distance, is_causal
 from ..normalizers import Softmax
 from ..patterns import Causal, Full, Mask, Pattern
-from ..weights import Bias
+from ..weights import Bias, Weight
 from .sight import Sight
 
 __all__ = ["PLACE", "attend"]
@@ -42,6 +42,7 @@ def attend(
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
+    weights: tuple[Weight, ...] = (),
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention of one layer, in the form that transformers calls it.
@@ -57,6 +58,7 @@ def attend(
         dropout: share of the probabilities to drop.
         scaling: of the scores; None is 1/√D.
         is_causal: for a layer without a mask; None is what the module says of itself.
+        weights: what the model adds to its scores besides the mask.
         others: all else that a model passes on; raises where it would change the answer.
 
     Returns:
@@ -85,7 +87,7 @@ def attend(
             key,
             value,
             _joined(meaning.pattern, sight),
-            weight=(*meaning.weights, *biases),
+            weight=(*weights, *meaning.weights, *biases),
             normalizer=meaning.normalizer,
             scale=scaling,
             key_padding=sight.padding,
@@ -97,7 +99,8 @@ def attend(
         if scaling is not None and scaling != usual:
             # A mechanism scales by itself, and may read its queries for more than scores.
             key = key * (scaling / usual)
-        y = mechanism(query, key, value, Setting(key_padding=sight.padding, dropout=dropout))
+        setting = Setting(key_padding=sight.padding, dropout=dropout, weights=weights)
+        y = mechanism(query, key, value, setting)
     return y.transpose(1, 2).contiguous(), None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -59,6 +59,14 @@ class Sight:
 
     def contiguous(self) -> Sight:
         return self
+
+    def __radd__(self, scores: object) -> NoReturn:
+        """What a model does that computes its own attention, and has to be told so."""
+        raise NotImplementedError(
+            "longspan: this model adds its mask to its scores by itself, and does not go through "
+            "transformers' AttentionInterface: load it with attn_implementation='eager'; MPNet "
+            "then goes with longspan.hf.use(model, pattern)"
+        )
 
     @cached_property
     def pattern(self) -> Pattern:

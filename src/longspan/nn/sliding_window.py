@@ -177,6 +177,11 @@ class SlidingWindow(Mechanism):
     def _input(self, y: Tensor, tokens: Tensor, setting: Setting) -> Tensor:
         """The layer's input, checked."""
         x, (batch, heads, n, size) = setting.x, y.shape
+        if setting.weights:
+            raise ValueError(
+                "SlidingWindow: rows of global tokens with projections of their own take no "
+                "Setting(weights=…); make it with global_projections=False"
+            )
         if x is None:
             raise ValueError(
                 "SlidingWindow: global tokens with projections of their own need the layer's "

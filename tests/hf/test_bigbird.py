@@ -167,6 +167,14 @@ def test_a_scaled_embedding_and_no_biases() -> None:
         close(from_bigbird(theirs, length=N)(ids), theirs(ids).last_hidden_state)
 
 
+@pytest.mark.parametrize("kind", ["BigBirdForQuestionAnswering", "BigBirdForCausalLM"])
+def test_a_model_inside_another(kind: str) -> None:
+    """A head that has no place here is left out, and a causal head over an encoder too."""
+    theirs, ids = bigbird(kind), tokens(2, N)
+    with torch.no_grad():
+        close(from_bigbird(theirs, length=N)(ids), theirs.bert(ids).last_hidden_state)
+
+
 def test_what_is_made(tmp_path: Path) -> None:
     theirs = bigbird(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.3).eval()
     np.random.seed(3)

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan.hf import from_longformer
+from longspan.hf import from_longformer, use
 from longspan.models import load, save
 from longspan.nn import SlidingWindow
+from longspan.patterns import Full
 
 from .loaded import VOCAB, agree, close, real_tokens, tokens, uneven
 
@@ -129,6 +130,8 @@ def test_errors(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match=r"BertModel must be of model_type longformer, got 'bert'"):
         from_longformer(bert)
+    with pytest.raises(ValueError, match=r"use: no layer of LongformerModel.*from_longformer"):
+        use(longformer(), Full())
     bert.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"must be of model_type longformer, got 'bert'"):
         from_longformer(tmp_path)

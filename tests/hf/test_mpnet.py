@@ -159,6 +159,18 @@ def test_dropout_in_training() -> None:
     assert not torch.allclose(runs[0], quiet, atol=1e-2)
 
 
+def test_half_precision() -> None:
+    """No further from float32 than its own attention in half precision, give or take a half."""
+    eager, ours, mask = model("mpnet"), model("mpnet"), padding("right")
+    use(ours, Full())
+    exact = hidden(eager, tokens(), mask)[mask.bool()]
+    wanted, found = (
+        (hidden(made.bfloat16(), tokens(), mask)[mask.bool()].float() - exact).square().mean()
+        for made in (eager, ours)
+    )
+    assert 0 < found.sqrt() < 1.5 * wanted.sqrt()
+
+
 def test_saved_and_loaded(tmp_path: Path) -> None:
     made = model("mpnet")
     window = LearnedWindow(32, 4, mean_reach=3, max_reach=6)

@@ -102,7 +102,7 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
     if not found:
         raise ValueError(
             f"use: no layer of {type(model).__name__} goes through transformers' "
-            "AttentionInterface, by which longspan would reach it"
+            f"AttentionInterface, by which longspan would reach it{_loaded_by(config)}"
         )
     if len({id(getattr(layer, "config", None)) for layer in found}) > 1:
         raise ValueError(
@@ -110,6 +110,12 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
             "model.language_model"
         )
     return found
+
+
+def _loaded_by(config: Any) -> str:
+    loaders = {"longformer": "from_longformer", "big_bird": "from_bigbird"}
+    loader = loaders.get(getattr(config, "model_type", ""))
+    return "" if loader is None else f"; longspan.hf.{loader} makes an encoder of its weights"
 
 
 def _asks_the_interface(module: nn.Module) -> bool:

@@ -144,6 +144,30 @@ def test_where_theirs_is_wrong_in_evaluation() -> None:
         assert float((theirs.train()(ids).last_hidden_state - wanted).abs().max()) > 1e-2
 
 
+def test_where_theirs_is_wrong_at_1024_tokens() -> None:
+    """They draw from 15 blocks, of which the last is global at this length: such a draw counts
+    twice, as if log 2 were added to its scores.
+    """
+    theirs = bigbird(max_position_embeddings=4096, block_size=64, num_hidden_layers=1)
+    ids = tokens(1, 1024)
+    made = from_bigbird(theirs, length=1024)
+    table = made.mechanisms[0].table
+    assert isinstance(table, Tensor)
+    # (heads, query blocks)
+    twice = (table == 15).any(-1)
+    assert twice.any()
+    counted = torch.zeros(1, 2, 16, 64, 16, 64)
+    counted[0, :, :, :, 15][twice] = math.log(2)
+    pairs = BigBird(1024, table=table).pattern()
+    weight = Bias(counted.reshape(1, 2, 1024, 1024))
+    again = Encoder(made.config, [Attention(pairs, weight=weight)])
+    again.load_state_dict(made.state_dict(), strict=False)
+    with torch.no_grad():
+        wanted = theirs(ids).last_hidden_state
+        close(again(ids), wanted)
+        assert float((made(ids) - wanted).abs().max()) > 1e-2
+
+
 def test_full_attention() -> None:
     """Of a checkpoint that says so, and when asked for."""
     compare(bigbird(attention_type="original_full"))

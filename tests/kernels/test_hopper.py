@@ -113,7 +113,9 @@ class TestTakes:
     @pytest.mark.parametrize(
         "pattern",
         [
-            Window(3, 3) | Global(1),
+            Window(3, 3) | Global(11),
+            Window(3, 3, dilation=2) | Global(1),
+            Window(3, 0) | (Causal() & Global(1)),
             Window(3, 3, dilation=2),
             Strided(4),
             Mask(torch.rand(1, 1, 40, 40) < 0.5),
@@ -122,6 +124,27 @@ class TestTakes:
     )
     def test_refuses_other_patterns(self, pattern: Pattern) -> None:
         assert not self.takes(pattern=pattern)
+
+    @pytest.mark.parametrize(
+        "pattern",
+        [
+            Window(3, 3) | Global(1),
+            Window(3, 0) | Global(2) | Global(-2),
+            Window(3, 3) | Global(torch.tensor([3, 17])),
+            Window(3, 3) | Global(keys=2),
+            Window(3, 3) | Global(2, columns=False),
+        ],
+        ids=str,
+    )
+    def test_few_global_tokens(self, pattern: Pattern) -> None:
+        assert self.takes(pattern=pattern)
+        assert self.takes(weight=Bell(40.0, threshold=0.5, exempt=Global(1)), pattern=Full())
+
+    def test_bells_leave_global_pairs_alone(self) -> None:
+        pattern = Window(3, 3) | Global(2)
+        assert self.takes(weight=Bell(40.0, exempt=Global(2)), pattern=pattern)
+        assert not self.takes(weight=Bell(40.0), pattern=pattern)
+        assert not self.takes(weight=Bell(40.0, exempt=Global(1)), pattern=pattern)
 
     def test_refuses_padding(self) -> None:
         real = torch.ones(1, 40, dtype=torch.bool)
@@ -133,7 +156,6 @@ class TestTakes:
         [
             Bell(40.0, form="score"),
             Bell(40.0, form="weight"),
-            Bell(40.0, threshold=0.5, exempt=Global(1)),
             Alibi(torch.ones(2)),
             [Bell(40.0), Bell(50.0)],
         ],
@@ -163,17 +185,23 @@ class Interval(Case):
         transposed: inputs lie as `(B, N, H, D)`.
         shared: of the output's gradient, one row for all.
         bound: variances from the least to the largest, under a reach that the window has too.
+        tokens: which are global, beside the window.
+        cut: a bell from which they are exempt, with this threshold; 0 for none.
     """
 
     window: tuple[int, int] | None = None
     transposed: bool = False
     shared: bool = False
     bound: bool = False
+    tokens: str = ""
+    cut: float | None = None
 
     def build(self, dtype: torch.dtype, device: str = "cpu") -> Built:
         built = super().build(dtype, device)
         if self.window is not None:
             built.options["pattern"] = Window(*self.window)
+        if self.tokens:
+            self._with_tokens(built)
         if self.transposed:
             for name in ("q", "k", "v"):
                 x = built.leaves[name].detach().transpose(1, 2).contiguous().transpose(1, 2)
@@ -193,6 +221,36 @@ class Interval(Case):
             most = self.window[0]
             built.options["weight"] = [Bell(variance, threshold=0.5, max_reach=most)]
         return built
+
+    def _with_tokens(self, built: Built) -> None:
+        tokens = tokens_of(self.tokens, self.size, built.device)
+        if self.cut is None:
+            built.options["pattern"] = built.options["pattern"] | tokens
+            return
+        size = self.size
+        drawn = built.uniform(1, 900, size.batch, size.heads, size.n)
+        variance = built.learned("variance", drawn.float().double())
+        built.options["weight"] = [Bell(variance, threshold=self.cut or None, exempt=tokens)]
+
+
+def tokens_of(name: str, size: Size, device: str) -> Pattern:
+    """Global tokens by name."""
+    n, m = size.n, size.m
+    if name == "first":
+        return Global(5)
+    if name == "ends":
+        return Global(30) | Global(-50)
+    if name == "many":
+        return Global(min(n, m) // 4)
+    if name == "keys":
+        return Global(keys=torch.tensor([0, 7, m // 2, m - 1], device=device))
+    if name == "rows":
+        return Global(queries=torch.tensor([0, 7, n // 2, n - 1], device=device))
+    assert name == "samples"
+    # The second sample has fewer, and other tokens fill its places.
+    places = torch.arange(0, m, 9).repeat(2, 1)
+    places[1] = torch.where(places[1] < m // 2, 3, m - 1)
+    return Global(places.to(device))
 
 
 def sized(head: int, n: int = 333, m: int = 333, groups: int = 1) -> Size:
@@ -242,6 +300,45 @@ class TestOnHopper:
     )
     def test_cases(self, case: Case) -> None:
         self.check(case)
+
+    @pytest.mark.parametrize("head", [16, 64, 128])
+    @pytest.mark.parametrize("tokens", ["first", "ends", "many", "keys", "rows", "samples"])
+    @pytest.mark.parametrize("cut", [None, 0.5, 0.0], ids=["plain", "cut", "soft"])
+    def test_global_tokens(self, tokens: str, cut: float | None, head: int) -> None:
+        self.check(Interval(sized(head), window=(70, 70), tokens=tokens, cut=cut))
+
+    @pytest.mark.parametrize(
+        "case",
+        [
+            Interval(sized(64, 333, 459), window=(70, 70), tokens="keys"),
+            Interval(sized(64, 333, 459), window=(70, 0), tokens="rows"),
+            Interval(sized(64, 333, 459, 4), window=(70, 70), tokens="keys", cut=0.5),
+            Interval(sized(64, 459, 333), window=(70, 70), tokens="rows"),
+            Interval(sized(64, groups=4), window=(70, 70), tokens="ends", transposed=True),
+            Interval(sized(64, groups=4), window=(9, 9), tokens="samples", cut=0.5, shared=True),
+        ],
+        ids=str,
+    )
+    def test_global_tokens_of_other_shapes(self, case: Case) -> None:
+        self.check(case)
+
+    def test_nan_beside_global_tokens(self) -> None:
+        """A NaN of a global key, or row, is everyone's; one of another token is its neighbours'."""
+        pattern = Window(30, 30) | Global(torch.tensor([5, 200], device="cuda"))
+        inputs = [torch.randn(1, 2, 333, 64, device="cuda", dtype=BF16) for _ in range(4)]
+        for name, place in (("q", 100), ("q", 5), ("k", 100), ("v", 100), ("v", 5), ("g", 100)):
+            given = [x.clone() for x in inputs]
+            given["qkvg".index(name)][0, 1, place, 3] = torch.nan
+            found = []
+            for backend in ("triton", "reference"):
+                own = [x.double() if backend == "reference" else x for x in given]
+                leaves = [x.detach().requires_grad_() for x in own[:3]]
+                y = ls.attention(*leaves, pattern, backend=backend)
+                found.append([y, *torch.autograd.grad(y, leaves, own[3])])
+            for have, wanted in zip(*found, strict=True):
+                assert torch.equal(have.isfinite(), wanted.isfinite()), (name, place)
+                calm = wanted.isfinite()
+                torch.testing.assert_close(have.double()[calm], wanted[calm], rtol=2e-2, atol=4e-2)
 
     def test_a_gradient_that_is_one_number(self) -> None:
         q, k, v = (torch.randn(1, 2, 333, 64, device="cuda", dtype=BF16) for _ in range(3))
@@ -315,6 +412,8 @@ class TestOnHopper:
             for have, wanted in zip(found, step(*new), strict=True):
                 assert torch.equal(have, wanted)
 
+    # torch's compiler itself does what torch warns of.
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     def test_compiled_programs(self) -> None:
         def called(q: Tensor, k: Tensor, v: Tensor, variance: Tensor) -> Tensor:
             bell = Bell(variance, threshold=0.5)

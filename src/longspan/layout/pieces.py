@@ -55,6 +55,8 @@ class Piece:
     active: int = ALL_ACT
     # As `Part.band`; rows that are global do not count.
     band: tuple[int, int] | None = None
+    # Global rows that are taken out of it, as in clauses.
+    lost: tuple[tuple[Global, ...], ...] = ()
 
 
 class Frame:
@@ -65,6 +67,7 @@ class Frame:
         self.i = torch.arange(m - n, m, device=device)
         self.readable = device.type == "cpu"
         self.long_rows: Tensor | None = None
+        self.row_clauses: list[tuple[Global, ...]] = []
         self.most_rows = 0
         self.key_orders: dict[tuple[int, int], Order] = {}
 
@@ -82,6 +85,7 @@ class Frame:
         if rows is not None:
             high = torch.where(rows[:, None], high, -1)
             self.long_rows = rows if self.long_rows is None else self.long_rows | rows
+            self.row_clauses.append(clause.rows)
             self.most_rows += self.n if clause.rows[0].count is None else clause.rows[0].count
         return emptied(low, high)
 
@@ -93,6 +97,12 @@ class Frame:
             assert rows is not None
             found = rows if found is None else found & rows
         return found
+
+    def has_long_rows(self, piece: Piece) -> bool:
+        """Whether a piece may have pairs in global rows."""
+        return not all(
+            any(all(p in rows for p in lost) for lost in piece.lost) for rows in self.row_clauses
+        )
 
     def columns(self, clause: Clause) -> tuple[Tensor | None, int]:
         """Which keys a clause is for, bool `(B|1, m)`, or None for all; and at most how many."""
@@ -179,7 +189,7 @@ def _less(piece: Piece, clause: Clause, frame: Frame) -> list[Piece]:
         rows = frame.rows(clause)
         assert rows is not None
         low, high = emptied(piece.low, torch.where(rows[:, None], -1, piece.high))
-        return [replace(piece, low=low, high=high)]
+        return [replace(piece, low=low, high=high, lost=(*piece.lost, clause.rows))]
     if clause == Clause(columns=clause.columns):
         return [_strike(piece, frame.columns(clause)[0])]
     if clause == plain:

@@ -41,10 +41,14 @@ def walks_of(pieces: list[Piece], frame: Frame, merge: bool) -> Layout:
     walks, merged = [], len(groups) > 1
     for stride, group in groups:
         order = Order(frame.n) if stride == 1 else residue_order(frame.i, stride)
+        if rows is not None:
+            # What is of global rows alone is walked with them, but for tile lists.
+            group = [p for p in group if p.tiles is not None or not p.clause.rows]
         walks.append(_walk([_part(p, frame, order, rows) for p in group], frame, order))
     if rows is not None:
         gathered = frame.gathered(rows, frame.most_rows)
-        parts = [_part(p, frame, gathered, ~rows) for p in pieces if p.tiles is None]
+        long = [p for p in pieces if p.tiles is None and frame.has_long_rows(p)]
+        parts = [_part(p, frame, gathered, ~rows) for p in long]
         walks.append(_walk(parts, frame, gathered))
         for piece in pieces:
             if piece.tiles is not None and not _empty_for(piece, rows, frame):

@@ -248,3 +248,28 @@ def repair_key_gradients(
                         work % key_tiles * PIECES + piece, work // key_tiles, given, grad, limits,
                         means, dk, dv, broken, order, sources, others, key_heads, key_tiles, MADE,
                     )  # fmt: skip
+
+
+@triton.jit
+def join_key_gradients(
+    order, other, allowed, allowed_batch, dk, dv, key_heads, D: tl.constexpr, DV: tl.constexpr,
+    PD: tl.constexpr, PDV: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Adds up the chunks of an order's keys, and writes those keys that are struck out elsewhere:
+    the others only fill the places of a sample that has fewer.
+    """
+    unit = tl.program_id(1)
+    b = unit // key_heads
+    key_head = unit % key_heads
+    slot = tl.program_id(0) * BN + tl.arange(0, BN)
+    live = slot < order.length
+    key = tl.load(order.keys + b * order.batch + slot, mask=live, other=0)
+    own = live & (tl.load(allowed + b * allowed_batch + key, mask=live, other=1) == 0)
+    to_k = tl.zeros([BN, PD], tl.float32)
+    to_v = tl.zeros([BN, PDV], tl.float32)
+    for chunk in range(0, other.chunks):
+        unit_of = key_head * other.chunks + chunk
+        to_k += load_rows(other.dk, b, unit_of, slot, live, D, PD)
+        to_v += load_rows(other.dv, b, unit_of, slot, live, DV, PDV)
+    store_rows(dk, to_k, b, key_head, key, own, D, PD, False)
+    store_rows(dv, to_v, b, key_head, key, own, DV, PDV, False)

@@ -13,17 +13,25 @@ from torch import Tensor
 from ...fixed_order import row_sum
 from ..problem import AlibiTerm, BiasTerm, Problem, limits_dtype
 from . import chunks
-from .arguments import Made, Vectors, tile_size, vectors
+from .arguments import (
+    Made,
+    Numbers,
+    PartValues,
+    Vectors,
+    WalkArguments,
+    tile_size,
+    vectors,
+)
 from .bias_launch import BiasGradients
 from .call import Call, numbers, power_of_2
 from .configs import options
-from .keys import key_gradients
+from .keys import join_key_gradients, key_gradients
 from .outputs import join_outputs, outputs
 from .queries import join_query_gradients, query_gradients, sum_means
 from .repair import repair
 from .sources import Other, Share, Source, shares
 
-__all__ = ["backward", "forward"]
+__all__ = ["attend", "backward", "differentiate", "forward", "overwrite_keys", "sum_keys"]
 
 # Tile bounds that a program of the keys' gradients reads at once.
 MOST_SCANNED = 1024
@@ -42,28 +50,34 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     """Attention `(B, H, N, Dv)`, and each row's log-sum-exp `(B, H, N)`."""
     call = Call(problem)
     q = problem.q
-    merged = call.layout.merged
     shape = (*q.shape[:3], problem.v.shape[3])
     firsts = call.firsts()
-    out = q.new_empty(shape, dtype=torch.float32 if merged else q.dtype)
+    out = q.new_empty(shape, dtype=torch.float32 if call.layout.merged else q.dtype)
     limits = q.new_empty(shape[:3], dtype=limits_dtype(q))
     if not any(firsts):
         out.zero_()
         limits.fill_(-math.inf)
-    to = vectors(out), numbers(limits)
     for walk, first in zip(call.walks, firsts, strict=True):
-        tiles, units = call.grid(walk)
-        count = call.chunks(walk)
-        grid = tiles, units * count
-        own = walk.rows, walk.parts, walk.places
-        made = call.made(walk, FIRST=first, MERGED=merged, CHUNKS=count)
-        side: Any = ()
-        if count > 1:
-            side = chunks.output_sums(q, grid[1], walk.rows.length, shape[3])
-        _launch("outputs", grid, (call.given, *to, side, call.flags(grid), *own, tiles), made)
-        if count > 1:
-            join_outputs[tiles, units](call.given, *to, side, *own, MADE=made)
+        attend(call, walk, out, limits, first=first)
     return out.to(q.dtype), limits
+
+
+def attend(
+    call: Call, walk: WalkArguments, out: Tensor, limits: Tensor, *, first: bool = False
+) -> None:
+    """Writes the outputs and the log-sum-exp of a walk's rows; the first walk writes every row."""
+    tiles, units = call.grid(walk)
+    count = call.chunks(walk)
+    grid = tiles, units * count
+    to = vectors(out), numbers(limits)
+    own = walk.rows, walk.parts, walk.places
+    made = call.made(walk, FIRST=first, MERGED=call.layout.merged, CHUNKS=count)
+    side: Any = ()
+    if count > 1:
+        side = chunks.output_sums(call.problem.q, grid[1], walk.rows.length, out.shape[3])
+    _launch("outputs", grid, (call.given, *to, side, call.flags(grid), *own, tiles), made)
+    if count > 1:
+        join_outputs[tiles, units](call.given, *to, side, *own, MADE=made)
 
 
 def backward(
@@ -85,36 +99,55 @@ def _query_gradients(
     call: Call, out: Tensor, limits: Tensor, given: Vectors
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """dq, the mean gradient of every row, and the sums for weights."""
-    q, merged = call.problem.q, call.layout.merged
+    q = call.problem.q
     firsts = call.firsts()
     make = torch.empty if any(firsts) else torch.zeros
-    dq = make(q.shape, dtype=torch.float32 if merged else q.dtype, device=q.device)
+    dtype = torch.float32 if call.layout.merged else q.dtype
+    dq = make(q.shape, dtype=dtype, device=q.device)
     means, *sums = (
         make(q.shape[:3], dtype=torch.float32, device=q.device) for _ in range(1 + len(call.summed))
     )
-    to = vectors(dq), tuple(numbers(x) for x in sums)
-    rest = given, numbers(limits)
-    exact = q.dtype == torch.float32 and not merged
+    read = vectors(out), given, numbers(limits)
     for walk, first in zip(call.walks, firsts, strict=True):
-        tiles, units = call.grid(walk)
-        count = call.chunks(walk)
-        grid = tiles, units * count
-        own = walk.rows, walk.parts, walk.places
-        made = call.made(
-            walk, FIRST=first, MERGED=merged, CHUNKS=count, SUMS=len(sums), EXACT=exact
-        )
-        side: Any = ()
-        if count > 1:
-            side = chunks.query_sums(q, grid[1], walk.rows.length, q.shape[3], len(sums))
-            if exact:
-                more = options("queries", made, q.element_size())
-                sum_means[grid](call.given, *rest, side, *own, MADE=made, **more)
-        flags = call.flags(grid)
-        arguments = (vectors(out), *rest, numbers(means), *to, side, flags, *own, tiles)
-        _launch("queries", grid, (call.given, *arguments), made)
-        if count > 1:
-            join_query_gradients[tiles, units](call.given, *to, side, *own, MADE=made)
+        differentiate(call, walk, read, numbers(means), dq, sums, first=first)
     return dq.to(q.dtype), means, sums
+
+
+def differentiate(
+    call: Call,
+    walk: WalkArguments,
+    read: tuple[Vectors, Vectors, Numbers],
+    means: Numbers,
+    dq: Tensor,
+    sums: list[Tensor],
+    *,
+    first: bool = False,
+) -> None:
+    """Writes dq, the mean gradients and the sums for weights of a walk's rows; the first walk
+    writes every row.
+
+    Args:
+        read: the output, its gradient, and the log-sum-exp of every row.
+    """
+    q, merged = call.problem.q, call.layout.merged
+    out, *rest = read
+    to = vectors(dq), tuple(numbers(x) for x in sums)
+    exact = q.dtype == torch.float32 and not merged
+    tiles, units = call.grid(walk)
+    count = call.chunks(walk)
+    grid = tiles, units * count
+    own = walk.rows, walk.parts, walk.places
+    made = call.made(walk, FIRST=first, MERGED=merged, CHUNKS=count, SUMS=len(sums), EXACT=exact)
+    side: Any = ()
+    if count > 1:
+        side = chunks.query_sums(q, grid[1], walk.rows.length, q.shape[3], len(sums))
+        if exact:
+            more = options("queries", made, q.element_size())
+            sum_means[grid](call.given, *rest, side, *own, MADE=made, **more)
+    arguments = (out, *rest, means, *to, side, call.flags(grid), *own, tiles)
+    _launch("queries", grid, (call.given, *arguments), made)
+    if count > 1:
+        join_query_gradients[tiles, units](call.given, *to, side, *own, MADE=made)
 
 
 def _key_gradients(call: Call, read: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
@@ -123,28 +156,51 @@ def _key_gradients(call: Call, read: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     if not layout.walks:
         return torch.zeros_like(k), torch.zeros_like(v)
     base, *rest = shares(layout)
-    others = []
-    for share in rest:
-        block = min(call.block, tile_size(share.order.length))
-        tiles, units = -(-share.order.length // block), call.batch * k.shape[1]
-        rows = max(call.grid(call.walks[w])[0] for w, _ in share.sources)
-        count = chunks.chunk_count(tiles * units, rows * call.each)
-        dk, dv = (
-            x.new_empty(
-                (*x.shape[:1], x.shape[1] * count, share.order.length, x.shape[3]),
-                dtype=torch.float32,
-            )
-            for x in (k, v)
-        )
-        to = vectors(dk), vectors(dv)
-        _launch_keys(call, share, read, to, (), block, count, partial=True)
-        assert share.slots is not None
-        stride = share.slots.stride(0) if len(share.slots) > 1 else 0
-        others.append(Other(share.slots, stride, *to, count))
+    others = tuple(sum_keys(call, share, read) for share in rest)
     dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (k, v))
-    to = vectors(dk), vectors(dv)
-    _launch_keys(call, base, read, to, tuple(others), call.block, 1, partial=False)
+    _launch_keys(call, base, read, (vectors(dk), vectors(dv)), others, call.block, 1, partial=False)
     return dk, dv
+
+
+def sum_keys(call: Call, share: Share, read: tuple[Any, ...]) -> Other:
+    """What dk and dv of an order's keys are, in chunks that are still to be added."""
+    k, v = call.problem.k, call.problem.v
+    block = min(call.block, tile_size(share.order.length))
+    tiles, units = -(-share.order.length // block), call.batch * k.shape[1]
+    rows = max(call.grid(call.walks[w])[0] for w, _ in share.sources)
+    count = chunks.chunk_count(tiles * units, rows * call.each)
+    dk, dv = (
+        x.new_empty(
+            (*x.shape[:1], x.shape[1] * count, share.order.length, x.shape[3]),
+            dtype=torch.float32,
+        )
+        for x in (k, v)
+    )
+    to = vectors(dk), vectors(dv)
+    _launch_keys(call, share, read, to, (), block, count, partial=True)
+    assert share.slots is not None
+    stride = share.slots.stride(0) if len(share.slots) > 1 else 0
+    return Other(share.slots, stride, *to, count)
+
+
+def overwrite_keys(
+    call: Call, share: Share, other: Other, part: PartValues, dk: Tensor, dv: Tensor
+) -> None:
+    """Writes what an order has summed over dk and dv, where a part has its keys struck out."""
+    block = min(call.block, tile_size(share.order.length))
+    grid = -(-share.order.length // block), call.batch * dk.shape[1]
+    constants = call.constants
+    join_key_gradients[grid](
+        share.order,
+        other,
+        part.allowed,
+        part.allowed_batch,
+        vectors(dk),
+        vectors(dv),
+        dk.shape[1],
+        **{name: constants[name] for name in ("D", "DV", "PD", "PDV")},
+        BN=block,
+    )
 
 
 def _launch_keys(

@@ -15,8 +15,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ..pairs import LOG2E
 from .ring import (
     BAND,
+    GATHERED_NUMBERS,
     LOADER_REGISTERS,
-    NUMBERS,
     REACH,
     ROWS,
     block_barrier,
@@ -26,6 +26,7 @@ from .ring import (
     release_before,
     start_load,
     start_store,
+    steps_beside,
     unit_of,
     wait_until_free,
     wait_until_there,
@@ -57,15 +58,16 @@ def _steps_of_keys(
 @gluon.jit
 def _start_number(stats, vectors, bar, unit, row, slot, PLACE: gl.constexpr):
     """Starts the load of one of the rows' numbers."""
-    own = vectors.index(NUMBERS * slot + PLACE)
+    own = vectors.index(GATHERED_NUMBERS * slot + PLACE)
     start_load(stats, [unit, PLACE, row], bar, own)
 
 
 @gluon.jit
 def _load(
-    q, k, v, grad, stats, qs, gs, ks, vs, vectors, bars, intervals, columns, heads, key_heads,
-    each, n, m, tiles, works, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-    RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
+    q, k, v, grad, stats, more_q, more_grad, more_stats, qs, gs, ks, vs, vectors, bars, intervals,
+    columns, beside, heads, key_heads, each, n, m, tiles, works, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr,
+    TURNS: gl.constexpr, BESIDE: gl.constexpr,
 ):  # fmt: skip
     """Loads what the consumer reads; past the end all of it is 0: no contribution. The barriers:
     those of rows that are there and of places that are free, RING each, and the same of keys, 2
@@ -107,8 +109,68 @@ def _load(
                 if KIND == ROWS:
                     _start_number(stats, vectors, bar, unit, row, slot, 4)
                 number += 1
+            if BESIDE:
+                for t in range(0, steps_beside(beside, BM)):
+                    slot = number % RING
+                    wait_until_free(bars.index(RING + slot), number, RING)
+                    bar = bars.index(slot)
+                    mbarrier.expect(bar, (2 * PD * 2 + GATHERED_NUMBERS * 4) * BM)
+                    start_load(more_q, [b, h, t * BM, 0], bar, qs.index(slot))
+                    start_load(more_grad, [b, h, t * BM, 0], bar, gs.index(slot))
+                    for place in gl.static_range(GATHERED_NUMBERS):
+                        _start_number(more_stats, vectors, bar, unit, t * BM, slot, place)
+                    number += 1
         count += 1
         work += gl.num_programs(0)
+
+
+@gluon.jit
+def _scores(
+    number, keys, values, qs, gs, vectors, bars, dk, dv, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr,
+):  # fmt: skip
+    """The products of a tile of rows, when those of the tile before are done with; those of their
+    gradients, which are under way; and the rows' log-sum-exp and mean gradients. All are `(keys,
+    rows)`, so that what follows takes them from registers.
+    """
+    slot = number % RING
+    zero = gl.zeros([BN, BM], gl.float32, LS)
+    wait_until_there(bars.index(slot), number, RING)
+    query = qs.index(slot).reshape([BM, PD])
+    gradient = gs.index(slot).reshape([BM, PD])
+    s = warpgroup_mma(keys, query.permute((1, 0)), zero, use_acc=False, is_async=True)
+    dp = warpgroup_mma(values, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
+    limit = _numbers(vectors, number, 0, BM, RING, LS)
+    mean = _numbers(vectors, number, 1, BM, RING, LS)
+    s, dv, dk = warpgroup_mma_wait(1, deps=[s, dv, dk])
+    release_before(bars, number, RING)
+    return s, dp, limit, mean, dk, dv
+
+
+@gluon.jit
+def _numbers(
+    vectors, number, PLACE: gl.constexpr, BM: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr
+):
+    """One of the rows' numbers, `(1, BM)`."""
+    return vectors.index(GATHERED_NUMBERS * (number % RING) + PLACE).reshape([1, BM]).load(LS)
+
+
+@gluon.jit
+def _add(
+    p, dp, mean, number, qs, gs, dk, dv, PD: gl.constexpr, BM: gl.constexpr, RING: gl.constexpr,
+    LO: gl.constexpr,
+):  # fmt: skip
+    """Adds a tile of rows; the products are left running."""
+    slot = number % RING
+    dp = warpgroup_mma_wait(0, deps=[dp])
+    weights = gl.convert_layout(p.to(qs.dtype), gl.DotOperandLayout(0, LO, 2))
+    dv = warpgroup_mma(weights, gs.index(slot).reshape([BM, PD]), dv, is_async=True)
+    ds = p * (dp - mean)
+    ds = gl.convert_layout(ds.to(qs.dtype), gl.DotOperandLayout(0, LO, 2))
+    dk = warpgroup_mma(ds, qs.index(slot).reshape([BM, PD]), dk, is_async=True)
+    # Waits for nothing: it names the products that are under way.
+    dk, dv = warpgroup_mma_wait(2, deps=[dk, dv])
+    return dk, dv
 
 
 @gluon.jit
@@ -117,57 +179,53 @@ def _step(
     shift, low, width, scale_log2, KIND: gl.constexpr, BELL: gl.constexpr, PD: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
-    """One tile of rows. Scores are `(keys, rows)`, so that what follows takes them from
-    registers.
-    """
-    slot = number % RING
-    query = qs.index(slot).reshape([BM, PD])
-    gradient = gs.index(slot).reshape([BM, PD])
-    zero = gl.zeros([BN, BM], gl.float32, LS)
-    wait_until_there(bars.index(slot), number, RING)
-    s = warpgroup_mma(keys, query.permute((1, 0)), zero, use_acc=False, is_async=True)
-    dp = warpgroup_mma(values, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
-    limit = vectors.index(NUMBERS * slot).reshape([1, BM]).load(LS)
-    mean = vectors.index(NUMBERS * slot + 1).reshape([1, BM]).load(LS)
-    s, dv, dk = warpgroup_mma_wait(1, deps=[s, dv, dk])
-    release_before(bars, number, RING)
+    """One tile of rows."""
+    s, dp, limit, mean, dk, dv = _scores(
+        number, keys, values, qs, gs, vectors, bars, dk, dv, PD, BM, BN, RING, LS
+    )
     start = first + t * BM
     if BELL or KIND == REACH:
         d = column_f[None, :] - (key - shift - start).to(gl.float32)[:, None]
     if BELL:
-        s += vectors.index(NUMBERS * slot + 2).reshape([1, BM]).load(LS) * (d * d)
+        s += _numbers(vectors, number, 2, BM, RING, LS) * (d * d)
     p = gl.exp2(s * scale_log2 - limit)
     if KIND == BAND:
         if has_edge:
             p = gl.where(within(column[None, :], (low - start)[:, None], width), p, 0.0)
     elif KIND == REACH:
-        p = gl.where(
-            gl.abs(d) <= vectors.index(NUMBERS * slot + 3).reshape([1, BM]).load(LS), p, 0.0
-        )
+        p = gl.where(gl.abs(d) <= _numbers(vectors, number, 3, BM, RING, LS), p, 0.0)
     else:
-        lowest = (
-            vectors.index(NUMBERS * slot + 3).reshape([1, BM]).load(LS).to(gl.int32, bitcast=True)
-        )
-        most = (
-            vectors.index(NUMBERS * slot + 4).reshape([1, BM]).load(LS).to(gl.int32, bitcast=True)
-        )
+        lowest = _numbers(vectors, number, 3, BM, RING, LS).to(gl.int32, bitcast=True)
+        most = _numbers(vectors, number, 4, BM, RING, LS).to(gl.int32, bitcast=True)
         p = gl.where(within(key[:, None], lowest, most), p, 0.0)
-    dp = warpgroup_mma_wait(0, deps=[dp])
-    weights = gl.convert_layout(p.to(qs.dtype), gl.DotOperandLayout(0, LO, 2))
-    dv = warpgroup_mma(weights, gradient, dv, is_async=True)
-    ds = p * (dp - mean)
-    ds = gl.convert_layout(ds.to(qs.dtype), gl.DotOperandLayout(0, LO, 2))
-    dk = warpgroup_mma(ds, query, dk, is_async=True)
-    # Waits for nothing: it names the products that are under way.
-    dk, dv = warpgroup_mma_wait(2, deps=[dk, dv])
-    return dk, dv
+    return _add(p, dp, mean, number, qs, gs, dk, dv, PD, BM, RING, LO)
+
+
+@gluon.jit
+def _step_beside(
+    number, keys, values, qs, gs, vectors, bars, dk, dv, key, scale_log2, PD: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
+):  # fmt: skip
+    """One tile of gathered rows: what they see less what the other steps took them to see."""
+    s, dp, limit, mean, dk, dv = _scores(
+        number, keys, values, qs, gs, vectors, bars, dk, dv, PD, BM, BN, RING, LS
+    )
+    p = gl.exp2(s * scale_log2 - limit)
+    lowest = _numbers(vectors, number, 2, BM, RING, LS).to(gl.int32, bitcast=True)
+    most = _numbers(vectors, number, 3, BM, RING, LS).to(gl.int32, bitcast=True)
+    taken = gl.where(within(key[:, None], lowest, most), p, 0.0)
+    lowest = _numbers(vectors, number, 4, BM, RING, LS).to(gl.int32, bitcast=True)
+    most = _numbers(vectors, number, 5, BM, RING, LS).to(gl.int32, bitcast=True)
+    p = gl.where(within(key[:, None], lowest, most), p, 0.0) - taken
+    return _add(p, dp, mean, number, qs, gs, dk, dv, PD, BM, RING, LO)
 
 
 @gluon.jit
 def _compute(
-    dk_out, dv_out, checks, qs, gs, ks, vs, vectors, ys, zs, bars, intervals, columns, key_heads,
-    each, n, m, tiles, works, scale, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-    RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
+    dk_out, dv_out, checks, qs, gs, ks, vs, vectors, ys, zs, bars, intervals, columns, beside,
+    key_heads, each, n, m, tiles, works, scale, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr,
+    TURNS: gl.constexpr, BESIDE: gl.constexpr,
 ):  # fmt: skip
     """The consumer."""
     LS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BM, 16])
@@ -203,6 +261,14 @@ def _compute(
                     KIND, BELL, PD, BM, BN, RING, LS, LO,
                 )  # fmt: skip
             number += steps
+            if BESIDE:
+                more = steps_beside(beside, BM)
+                for t in range(0, more):
+                    dk, dv = _step_beside(
+                        number + t, keys, values, qs, gs, vectors, bars, dk, dv, key, scale_log2,
+                        PD, BM, BN, RING, LS, LO,
+                    )  # fmt: skip
+                number += more
         if TURNS == 2:
             release(bars.index(2 * RING + 2 + turn))
         dk, dv = warpgroup_mma_wait(0, deps=[dk, dv])
@@ -230,14 +296,16 @@ def _compute(
     "checks", "columns", "heads", "key_heads", "each", "n", "m", "tiles", "works", "scale",
 ])  # fmt: skip
 def key_gradients(
-    q, k, v, grad, dk_out, dv_out, stats, checks, intervals, columns, heads, key_heads, each, n, m,
-    tiles, works, scale, KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-    RING: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
+    q, k, v, grad, dk_out, dv_out, stats, more_q, more_grad, more_stats, checks, intervals, columns,
+    beside, heads, key_heads, each, n, m, tiles, works, scale, KIND: gl.constexpr,
+    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, BELL: gl.constexpr,
+    TURNS: gl.constexpr, BESIDE: gl.constexpr,
 ):  # fmt: skip
     """dk and dv.
 
     Args:
         stats: descriptor of the rows' numbers, in pieces of BM: see `query_gradients`.
+        more_q, more_grad, more_stats: of gathered rows, where they are BESIDE: see `gather_rows`.
         checks: float32 `(B, Hk, M)`; NaN for a key in whose gradients one or an infinity appeared.
         columns: int32 `(units, tiles of keys, 2)`, not for a BAND: the first row that a tile of
             keys meets, and its steps.
@@ -254,18 +322,22 @@ def key_gradients(
         zs = gl.allocate_shared_memory(k.dtype, [1, 1, BN, PD], dv_out.layout)
     qs = gl.allocate_shared_memory(q.dtype, [RING, 1, 1, BM, PD], q.layout)
     gs = gl.allocate_shared_memory(q.dtype, [RING, 1, 1, BM, PD], grad.layout)
-    vectors = gl.allocate_shared_memory(gl.float32, [NUMBERS * RING, 1, 1, BM], stats.layout)
+    vectors = gl.allocate_shared_memory(
+        gl.float32, [GATHERED_NUMBERS * RING, 1, 1, BM], stats.layout
+    )
     bars = gl.allocate_shared_memory(gl.int64, [2 * RING + 4, 1], mbarrier.MBarrierLayout())
     initialise(bars, 2 * RING + 4)
     gl.warp_specialize(
         [
             (_compute, (
                 dk_out, dv_out, checks, qs, gs, ks, vs, vectors, ys, zs, bars, intervals, columns,
-                key_heads, each, n, m, tiles, works, scale, PD, BM, BN, RING, KIND, BELL, TURNS,
+                beside, key_heads, each, n, m, tiles, works, scale, PD, BM, BN, RING, KIND, BELL,
+                TURNS, BESIDE,
             )),
             (_load, (
-                q, k, v, grad, stats, qs, gs, ks, vs, vectors, bars, intervals, columns, heads,
-                key_heads, each, n, m, tiles, works, PD, BM, BN, RING, KIND, BELL, TURNS,
+                q, k, v, grad, stats, more_q, more_grad, more_stats, qs, gs, ks, vs, vectors, bars,
+                intervals, columns, beside, heads, key_heads, each, n, m, tiles, works, PD, BM, BN,
+                RING, KIND, BELL, TURNS, BESIDE,
             )),
         ],
         [1],

@@ -12,7 +12,20 @@ from ...problem import BellReach, BellTerm, Problem, SameReach
 from ..arguments import captured, vectors, walk_arguments
 from ..configs import HopperOptions, hopper_options
 from . import repair
+from .beside import (
+    Gathered,
+    GatheredRows,
+    Roles,
+    attend_rows,
+    differentiate_tokens,
+    gathered_keys,
+    gathered_rows,
+    nothing,
+    numbers_of,
+    roles_of,
+)
 from .descriptors import numbers_tiles, padded_head, tiles_of
+from .gather import Beside
 from .intervals import BLOCK, NUMBERS, RowFacts, band_facts, facts_of, with_columns
 from .keys import key_gradients
 from .launching import start
@@ -44,13 +57,23 @@ def takes(problem: Problem) -> bool:
             return False
     if any(not isinstance(reach, (BellReach, SameReach)) for reach in problem.reaches):
         return False
-    walks = problem.open_layout.walks
-    if len(walks) != 1 or len(walks[0].parts) != 1 or walks[0].heads is not None:
-        return False
-    (part,) = walks[0].parts
-    plain = walks[0].queries.index is None and part.keys.index is None
-    plain = plain and part.allowed is None and part.tiles is None and not part.documents
-    return plain and all(part.active >> term.number & 1 for term in problem.terms)
+    roles = roles_of(problem.open_layout)
+    return roles is not None and _weights_fit(problem, roles)
+
+
+def _weights_fit(problem: Problem, roles: Roles) -> bool:
+    """Whether every weight acts on the rows' intervals, and none on pairs with global tokens."""
+    first, *rest = problem.open_layout.walks
+    numbers = {term.number for term in problem.terms}
+    numbers |= {reach.number for reach in problem.reaches}
+    beside = [part for walk in rest for part in walk.parts]
+    if roles.keys is not None:
+        beside.append(first.parts[roles.keys])
+    return all(
+        first.parts[roles.main].active >> number & 1
+        and not any(part.active >> number & 1 for part in beside)
+        for number in numbers
+    )
 
 
 def _by_tma(x: Tensor) -> bool:
@@ -67,12 +90,12 @@ def _readable(x: Tensor) -> Tensor:
     return x if _by_tma(x) else x.clone(memory_format=torch.contiguous_format)
 
 
-def _facts(problem: Problem, columns: bool, none: Tensor) -> RowFacts:
+def _facts(problem: Problem, part: int, columns: bool, none: Tensor) -> RowFacts:
     """What is known about the rows, from the last time where nothing in it can change; `none`
     stands for what is not needed.
     """
     walk = problem.open_layout.walks[0]
-    band = walk.parts[0].band
+    band = walk.parts[part].band
     if band is not None:
         for reach in problem.reaches:
             if isinstance(reach, SameReach):
@@ -84,7 +107,7 @@ def _facts(problem: Problem, columns: bool, none: Tensor) -> RowFacts:
     known: RowFacts | None = None if learned else walk.plan.get(key)
     if known is None:
         arguments = walk_arguments(walk, problem.q.shape[1], problem.q.device)
-        known = facts_of(problem, arguments.parts[0], band)
+        known = facts_of(problem, arguments.parts[part], band)
         if columns:
             known = with_columns(known, problem.k.shape[2])
         if not learned and not captured(problem.q.device):
@@ -100,11 +123,11 @@ def _processors(device: torch.device) -> int:
 class _Launcher:
     """Launches the kernels of one call."""
 
-    def __init__(self, problem: Problem, facts: RowFacts, *more: Tensor) -> None:
+    def __init__(self, problem: Problem, roles: Roles, facts: RowFacts, *more: Tensor) -> None:
         q, k, v = problem.q, problem.k, problem.v
-        numbers = tuple(x for x in facts.intervals if type(x) is int)
         strides = tuple(x.stride() for x in (q, k, v, *more))
-        self.key = (q.device, q.dtype, q.shape, k.shape, strides, facts.kind, numbers)
+        numbers = numbers_of(facts.intervals)
+        self.key = (q.device, q.dtype, q.shape, k.shape, strides, facts.kind, numbers, roles)
         self.processors = _processors(q.device)
         self.head, self.bell = padded_head(q.shape[3]), bool(problem.terms)
         self.constants = {"KIND": facts.kind, "BELL": self.bell, "PD": self.head}
@@ -113,20 +136,22 @@ class _Launcher:
         return hopper_options(name, self.head)
 
     def persistent(
-        self, kernel: Any, options: HopperOptions, works: int, arguments: tuple[Any, ...],
-        **constants: Any,
+        self, kernel: Any, options: HopperOptions, works: int, beside: Beside,
+        arguments: tuple[Any, ...], **constants: Any,
     ) -> None:  # fmt: skip
         """Launches a kernel whose programs share its works among them."""
         constants["RING"] = options.ring
+        constants["BESIDE"] = beside.length > 0
         programs = min(works, options.programs * self.processors)
         more = {"num_warps": 4, "maxnreg": options.registers}
-        self.start(kernel, programs, options, arguments, constants, **more)
+        self.start(kernel, programs, options, (beside,), arguments, constants, **more)
 
     def start(
-        self, kernel: Any, programs: int, options: HopperOptions | None, arguments: tuple[Any, ...],
-        constants: dict[str, Any], **more: int,
+        self, kernel: Any, programs: int, options: HopperOptions | None,
+        beside: tuple[Beside, ...], arguments: tuple[Any, ...], constants: dict[str, Any],
+        **more: int,
     ) -> None:  # fmt: skip
-        key = (self.bell, options, *self.key)
+        key = (self.bell, options, *(numbers_of(x) for x in beside), *self.key)
         start(kernel, key, (programs, 1), arguments, self.constants | constants, **more)
 
 
@@ -137,29 +162,34 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     m, each = k.shape[2], heads // k.shape[1]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     limits = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-    facts = _facts(problem, False, limits)
-    launcher = _Launcher(problem, facts)
+    roles = roles_of(problem.open_layout)
+    assert roles is not None
+    facts = _facts(problem, roles.main, False, limits)
+    launcher = _Launcher(problem, roles, facts)
+    keys = gathered_keys(problem, roles, launcher.head) or Gathered(nothing(limits), k, v)
     tiles = -(-n // BLOCK)
     works = batch * heads * tiles
     options = launcher.options("outputs")
     launcher.persistent(
-        outputs, options, works,
+        outputs, options, works, keys.beside,
         (
             tiles_of(q, BLOCK), tiles_of(k, options.step), tiles_of(v, options.step),
-            tiles_of(out, BLOCK), limits, facts.intervals, facts.bells, heads, each, n, m, tiles,
-            works, problem.scale,
+            tiles_of(keys.k, options.step), tiles_of(keys.v, options.step), tiles_of(out, BLOCK),
+            limits, facts.intervals, keys.beside, facts.bells, heads, each, n, m, tiles, works,
+            problem.scale,
         ),
         BM=BLOCK, BN=options.step,
     )  # fmt: skip
     rows = batch * heads * n
     launcher.start(
-        repair_outputs, -(-rows // SCAN), None,
+        repair_outputs, -(-rows // SCAN), None, (keys.beside,),
         (
-            vectors(q), vectors(k), vectors(v), vectors(out), limits, facts.intervals, facts.bells,
-            heads, each, n, m, rows, problem.scale,
+            vectors(q), vectors(k), vectors(v), vectors(out), limits, facts.intervals, keys.beside,
+            facts.bells, heads, each, n, m, rows, problem.scale,
         ),
-        {"D": channels},
+        {"D": channels, "BESIDE": keys.beside.length > 0},
     )  # fmt: skip
+    attend_rows(problem, roles, out, limits)
     return out, limits
 
 
@@ -179,42 +209,56 @@ def backward(
     key_checks = torch.empty(k.shape[:3], dtype=torch.float32, device=k.device)
     bells = [(term.number, "variance") for term in problem.terms]
     to_bells = torch.empty_like(limits) if bells else limits
-    facts = _facts(problem, True, limits)
+    roles = roles_of(problem.open_layout)
+    assert roles is not None
+    facts = _facts(problem, roles.main, True, limits)
     out, given, limits = _readable(out), _readable(grad), limits.contiguous()
-    launcher = _Launcher(problem, facts, out, given)
+    launcher = _Launcher(problem, roles, facts, out, given)
     each, tiles, key_tiles = heads // key_heads, -(-n // BLOCK), -(-m // BLOCK)
     works, key_works = batch * heads * tiles, batch * key_heads * key_tiles
+    more = gathered_keys(problem, roles, launcher.head) or Gathered(nothing(limits), k, v)
     options = launcher.options("queries")
     launcher.persistent(
-        query_gradients, options, works,
+        query_gradients, options, works, more.beside,
         (
             tiles_of(q, BLOCK), tiles_of(k, options.step), tiles_of(v, options.step),
-            tiles_of(out, BLOCK), tiles_of(given, BLOCK), tiles_of(dq, BLOCK), limits, stats,
-            to_bells, row_checks, facts.intervals, facts.bells, heads, each, n, m, tiles, works,
-            stride, problem.scale,
+            tiles_of(more.k, options.step), tiles_of(more.v, options.step), tiles_of(out, BLOCK),
+            tiles_of(given, BLOCK), tiles_of(dq, BLOCK), limits, stats, to_bells, row_checks,
+            facts.intervals, more.beside, facts.bells, heads, each, n, m, tiles, works, stride,
+            problem.scale,
         ),
         BM=BLOCK, BN=options.step, TURNS=options.turns,
     )  # fmt: skip
+    rows_too = gathered_rows(problem, roles, launcher.head, facts, given, stats)
+    rows_too = rows_too or GatheredRows(nothing(limits), q, given, stats)
     options = launcher.options("keys")
     launcher.persistent(
-        key_gradients, options, key_works,
+        key_gradients, options, key_works, rows_too.beside,
         (
             tiles_of(q, options.step), tiles_of(k, BLOCK), tiles_of(v, BLOCK),
             tiles_of(given, options.step), tiles_of(dk, BLOCK), tiles_of(dv, BLOCK),
-            numbers_tiles(stats, n, options.step), key_checks, facts.intervals, facts.columns,
-            heads, key_heads, each, n, m, key_tiles, key_works, problem.scale,
+            numbers_tiles(stats, n, options.step), tiles_of(rows_too.q, options.step),
+            tiles_of(rows_too.grad, options.step),
+            numbers_tiles(rows_too.numbers, rows_too.beside.length or n, options.step), key_checks,
+            facts.intervals, facts.columns, rows_too.beside, heads, key_heads, each, n, m,
+            key_tiles, key_works, problem.scale,
         ),
         BM=options.step, BN=BLOCK, TURNS=options.turns,
     )  # fmt: skip
     rows, keys = row_checks.numel(), key_checks.numel()
     row_programs, key_programs = -(-rows // SCAN), -(-keys // SCAN)
     launcher.start(
-        repair_gradients, row_programs + key_programs, None,
+        repair_gradients, row_programs + key_programs, None, (more.beside, rows_too.beside),
         (
             vectors(q), vectors(k), vectors(v), vectors(given), vectors(dq), vectors(dk),
             vectors(dv), stats, to_bells, row_checks, key_checks, facts.intervals, facts.columns,
-            heads, key_heads, each, n, m, rows, keys, row_programs, stride, problem.scale,
+            more.beside, rows_too.beside, heads, key_heads, each, n, m, rows, keys, row_programs,
+            stride, problem.scale,
         ),
-        {"D": channels, "NUMBERS": NUMBERS},
+        {
+            "D": channels, "NUMBERS": NUMBERS, "KEYS_BESIDE": more.beside.length > 0,
+            "ROWS_BESIDE": rows_too.beside.length > 0,
+        },
     )  # fmt: skip
+    differentiate_tokens(problem, roles, wanted, out, given, limits, stats, to_bells, dq, dk, dv)
     return dq, dk, dv, {key: to_bells for key in bells if key in wanted}

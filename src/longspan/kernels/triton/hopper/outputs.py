@@ -18,10 +18,14 @@ from .ring import (
     block_barrier,
     initialise,
     keys_of_rows,
+    load_keys,
+    places_of_rows,
+    positions_of_places,
     release,
     release_before,
     start_load,
     start_store,
+    steps_beside,
     unit_of,
     wait_until_free,
     wait_until_there,
@@ -32,8 +36,9 @@ from .ring import (
 
 @gluon.jit
 def _load(
-    q, k, v, qs, ks, vs, bars, intervals, heads, each, n, m, tiles, works, PD: gl.constexpr,
-    BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr,
+    q, k, v, more_k, more_v, qs, ks, vs, bars, intervals, beside, heads, each, n, m, tiles, works,
+    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr,
+    BESIDE: gl.constexpr,
 ):  # fmt: skip
     """Loads what the consumer reads. The barriers: those of keys that are there and of places that
     are free, RING each, and the same of queries, 2 each.
@@ -51,27 +56,23 @@ def _load(
         mbarrier.expect(bar, BM * PD * 2)
         start_load(q, [b, h, tile * BM, 0], bar, qs.index(turn))
         for t in range(0, steps):
-            slot = number % RING
-            wait_until_free(bars.index(RING + slot), number, RING)
-            bar = bars.index(slot)
-            place = [b, h // each, first + t * BN, 0]
-            mbarrier.expect(bar, BN * 2 * PD * 2)
-            start_load(k, place, bar, ks.index(slot))
-            start_load(v, place, bar, vs.index(slot))
+            load_keys(k, v, [b, h // each, first + t * BN, 0], ks, vs, bars, number, PD, BN, RING)
             number += 1
+        if BESIDE:
+            for t in range(0, steps_beside(beside, BN)):
+                place = [b, h // each, t * BN, 0]
+                load_keys(more_k, more_v, place, ks, vs, bars, number, PD, BN, RING)
+                number += 1
         count += 1
         work += gl.num_programs(0)
 
 
 @gluon.jit
-def _step(
-    t, number, first, has_edge, query, ks, vs, bars, acc, top, total, column, column_f, bell, i,
-    low, width, scale_log2, BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
-    BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
+def _scores(
+    number, query, ks, bars, acc, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    RING: gl.constexpr, LS: gl.constexpr,
 ):  # fmt: skip
-    """One tile of keys. The product with its values is left running while the next scores queue
-    behind it.
-    """
+    """The products of a tile of keys, when those of the tile before are done with."""
     slot = number % RING
     wait_until_there(bars.index(slot), number, RING)
     s = warpgroup_mma(
@@ -80,6 +81,40 @@ def _step(
     )  # fmt: skip
     s, acc = warpgroup_mma_wait(0, deps=[s, acc])
     release_before(bars, number, RING)
+    return s, acc
+
+
+@gluon.jit
+def _add(
+    s, part, number, vs, acc, top, total, scale_log2, PARTLY: gl.constexpr, PD: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, LO: gl.constexpr,
+):  # fmt: skip
+    """Adds a tile of keys to what is summed; PARTLY, only a part of each pair. The product with its
+    values is left running while the next scores queue behind it.
+    """
+    new = gl.maximum(top, gl.max(s, 1))
+    shift = gl.where(new == float("-inf"), 0.0, new) * scale_log2
+    p = gl.exp2(s * scale_log2 - shift[:, None])
+    if PARTLY:
+        p *= part
+    old = gl.exp2(top * scale_log2 - shift)
+    total = total * old + gl.sum(p, 1)
+    acc = acc * gl.convert_layout(old, gl.SliceLayout(1, LO))[:, None]
+    p = gl.convert_layout(p.to(vs.dtype), gl.DotOperandLayout(0, LO, 2))
+    acc = warpgroup_mma(p, vs.index(number % RING).reshape([BN, PD]), acc, is_async=True)
+    # Waits for nothing: it names the product that is under way.
+    acc = warpgroup_mma_wait(1, deps=[acc])
+    return acc, new, total
+
+
+@gluon.jit
+def _step(
+    t, number, first, has_edge, query, ks, vs, bars, acc, top, total, column, column_f, bell, i,
+    low, width, scale_log2, BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
+):  # fmt: skip
+    """One tile of keys."""
+    s, acc = _scores(number, query, ks, bars, acc, PD, BM, BN, RING, LS)
     start = first + t * BN
     if BELL:
         d = column_f[None, :] - (i - start).to(gl.float32)[:, None]
@@ -87,24 +122,36 @@ def _step(
     if has_edge:
         exists = within(column[None, :], (low - start)[:, None], width[:, None])
         s = gl.where(exists, s, float("-inf"))
-    new = gl.maximum(top, gl.max(s, 1))
-    shift = gl.where(new == float("-inf"), 0.0, new) * scale_log2
-    p = gl.exp2(s * scale_log2 - shift[:, None])
-    old = gl.exp2(top * scale_log2 - shift)
-    total = total * old + gl.sum(p, 1)
-    acc = acc * gl.convert_layout(old, gl.SliceLayout(1, LO))[:, None]
-    p = gl.convert_layout(p.to(vs.dtype), gl.DotOperandLayout(0, LO, 2))
-    acc = warpgroup_mma(p, vs.index(slot).reshape([BN, PD]), acc, is_async=True)
-    # Waits for nothing: it names the product that is under way.
-    acc = warpgroup_mma_wait(1, deps=[acc])
-    return acc, new, total
+    return _add(s, s, number, vs, acc, top, total, scale_log2, False, PD, BN, RING, LO)
+
+
+@gluon.jit
+def _step_beside(
+    t, number, query, ks, vs, bars, acc, top, total, column, bell, i, low, width, own_low,
+    own_width, beside, b, scale_log2, BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
+):  # fmt: skip
+    """One tile of gathered keys."""
+    place = t * BN + column
+    key = positions_of_places(beside, b, place)
+    s, acc = _scores(number, query, ks, bars, acc, PD, BM, BN, RING, LS)
+    exists = within(place[None, :], own_low[:, None], own_width[:, None])
+    inside = within(key[None, :], low[:, None], width[:, None])
+    part = s
+    if BELL:
+        d = (key[None, :] - i[:, None]).to(gl.float32)
+        part = gl.where(inside, 1.0 - gl.exp2(bell[:, None] * (d * d) * scale_log2), 1.0)
+    else:
+        exists = exists & (inside == 0)
+    s = gl.where(exists, s, float("-inf"))
+    return _add(s, part, number, vs, acc, top, total, scale_log2, BELL, PD, BN, RING, LO)
 
 
 @gluon.jit
 def _compute(
-    out, limits, bells, qs, ks, vs, ys, bars, intervals, heads, n, m, tiles, works, scale,
+    out, limits, bells, qs, ks, vs, ys, bars, intervals, beside, heads, n, m, tiles, works, scale,
     PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr,
-    BELL: gl.constexpr,
+    BELL: gl.constexpr, BESIDE: gl.constexpr,
 ):  # fmt: skip
     """The consumer."""
     LS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
@@ -139,6 +186,17 @@ def _compute(
                 total, column, column_f, bell, i, low, width, scale_log2, BELL, PD, BM, BN, RING,
                 LS, LO,
             )  # fmt: skip
+        number += steps
+        if BESIDE:
+            more = steps_beside(beside, BN)
+            own_low, own_width = places_of_rows(beside, b, h, row, n)
+            for t in range(0, more):
+                acc, top, total = _step_beside(
+                    t, number + t, query, ks, vs, bars, acc, top, total, column, bell, i, low,
+                    width, own_low, own_width, beside, b, scale_log2, BELL, PD, BM, BN, RING, LS,
+                    LO,
+                )  # fmt: skip
+            number += more
         release(bars.index(2 * RING + 2 + turn))
         acc = warpgroup_mma_wait(0, deps=[acc])
         empty = total == 0.0
@@ -154,7 +212,6 @@ def _compute(
         fence_async_shared()
         block_barrier()
         start_store(out, [b, h, tile * BM, 0], y)
-        number += steps
         count += 1
         work += gl.num_programs(0)
     tma.store_wait(0)
@@ -165,14 +222,15 @@ def _compute(
     "limits", "bells", "heads", "each", "n", "m", "tiles", "works", "scale",
 ])  # fmt: skip
 def outputs(
-    q, k, v, out, limits, intervals, bells, heads, each, n, m, tiles, works, scale,
-    KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr,
-    BELL: gl.constexpr,
+    q, k, v, more_k, more_v, out, limits, intervals, beside, bells, heads, each, n, m, tiles, works,
+    scale, KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    RING: gl.constexpr, BELL: gl.constexpr, BESIDE: gl.constexpr,
 ):  # fmt: skip
     """Attention over one interval a row, and the rows' log-sum-exp.
 
     Args:
         q, k, v, out: descriptors of `(B, H, N, D)` in tiles of BM or BN rows.
+        more_k, more_v: of gathered keys and values, where keys are BESIDE the rows' intervals.
         limits: float32 `(B, H, N)`; NaN where a NaN or an infinity appeared, which may be that of a
             key that the row does not see.
         bells: for every row what d² is multiplied by before the scale, as `Intervals.rows`.
@@ -188,12 +246,12 @@ def outputs(
     gl.warp_specialize(
         [
             (_compute, (
-                out, limits, bells, qs, ks, vs, ys, bars, intervals, heads, n, m, tiles, works,
-                scale, PD, BM, BN, RING, KIND, BELL,
+                out, limits, bells, qs, ks, vs, ys, bars, intervals, beside, heads, n, m, tiles,
+                works, scale, PD, BM, BN, RING, KIND, BELL, BESIDE,
             )),
             (_load, (
-                q, k, v, qs, ks, vs, bars, intervals, heads, each, n, m, tiles, works, PD, BM, BN,
-                RING, KIND,
+                q, k, v, more_k, more_v, qs, ks, vs, bars, intervals, beside, heads, each, n, m,
+                tiles, works, PD, BM, BN, RING, KIND, BESIDE,
             )),
         ],
         [1],

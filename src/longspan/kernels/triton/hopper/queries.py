@@ -21,10 +21,14 @@ from .ring import (
     block_barrier,
     initialise,
     keys_of_rows,
+    load_keys,
+    places_of_rows,
+    positions_of_places,
     release,
     release_before,
     start_load,
     start_store,
+    steps_beside,
     unit_of,
     wait_until_free,
     wait_until_there,
@@ -35,9 +39,9 @@ from .ring import (
 
 @gluon.jit
 def _load(
-    q, k, v, out, grad, qs, gs, os, ks, vs, bars, intervals, heads, each, n, m, tiles, works,
-    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr,
-    TURNS: gl.constexpr,
+    q, k, v, more_k, more_v, out, grad, qs, gs, os, ks, vs, bars, intervals, beside, heads, each, n,
+    m, tiles, works, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr,
+    KIND: gl.constexpr, TURNS: gl.constexpr, BESIDE: gl.constexpr,
 ):  # fmt: skip
     """Loads what the consumer reads. The barriers: those of keys that are there and of places that
     are free, RING each; the same of queries and gradients, 2 each; and of outputs, 1 each.
@@ -61,16 +65,46 @@ def _load(
         start_load(grad, row, bar, gs.index(turn))
         start_load(q, row, bar, qs.index(turn))
         for t in range(0, steps):
-            slot = number % RING
-            wait_until_free(bars.index(RING + slot), number, RING)
-            bar = bars.index(slot)
-            place = [b, h // each, first + t * BN, 0]
-            mbarrier.expect(bar, 2 * BN * PD * 2)
-            start_load(k, place, bar, ks.index(slot))
-            start_load(v, place, bar, vs.index(slot))
+            load_keys(k, v, [b, h // each, first + t * BN, 0], ks, vs, bars, number, PD, BN, RING)
             number += 1
+        if BESIDE:
+            for t in range(0, steps_beside(beside, BN)):
+                place = [b, h // each, t * BN, 0]
+                load_keys(more_k, more_v, place, ks, vs, bars, number, PD, BN, RING)
+                number += 1
         count += 1
         work += gl.num_programs(0)
+
+
+@gluon.jit
+def _scores(
+    number, query, gradient, ks, vs, bars, acc, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr,
+):  # fmt: skip
+    """The products of a tile of keys, when those of the tile before are done with; and those of its
+    values, which are under way.
+    """
+    slot = number % RING
+    zero = gl.zeros([BM, BN], gl.float32, LS)
+    wait_until_there(bars.index(slot), number, RING)
+    keys = ks.index(slot).reshape([BN, PD])
+    values = vs.index(slot).reshape([BN, PD])
+    s = warpgroup_mma(query, keys.permute((1, 0)), zero, use_acc=False, is_async=True)
+    dp = warpgroup_mma(gradient, values.permute((1, 0)), zero, use_acc=False, is_async=True)
+    s, acc = warpgroup_mma_wait(1, deps=[s, acc])
+    release_before(bars, number, RING)
+    return s, dp, acc
+
+
+@gluon.jit
+def _add(
+    ds, number, ks, acc, PD: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LO: gl.constexpr,
+):  # fmt: skip
+    """Adds a tile's scores' gradients times its keys; the product is left running."""
+    ds = gl.convert_layout(ds.to(ks.dtype), gl.DotOperandLayout(0, LO, 2))
+    acc = warpgroup_mma(ds, ks.index(number % RING).reshape([BN, PD]), acc, is_async=True)
+    # Waits for nothing: it names the product that is under way.
+    return warpgroup_mma_wait(1, deps=[acc])
 
 
 @gluon.jit
@@ -80,15 +114,7 @@ def _step(
     BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
     """One tile of keys."""
-    slot = number % RING
-    keys = ks.index(slot).reshape([BN, PD])
-    values = vs.index(slot).reshape([BN, PD])
-    zero = gl.zeros([BM, BN], gl.float32, LS)
-    wait_until_there(bars.index(slot), number, RING)
-    s = warpgroup_mma(query, keys.permute((1, 0)), zero, use_acc=False, is_async=True)
-    dp = warpgroup_mma(gradient, values.permute((1, 0)), zero, use_acc=False, is_async=True)
-    s, acc = warpgroup_mma_wait(1, deps=[s, acc])
-    release_before(bars, number, RING)
+    s, dp, acc = _scores(number, query, gradient, ks, vs, bars, acc, PD, BM, BN, RING, LS)
     start = first + t * BN
     squares = s
     if BELL:
@@ -102,18 +128,43 @@ def _step(
     ds = p * (dp - mean[:, None])
     if BELL:
         to_bell += gl.sum(ds * squares, 1)
-    ds = gl.convert_layout(ds.to(ks.dtype), gl.DotOperandLayout(0, LO, 2))
-    acc = warpgroup_mma(ds, keys, acc, is_async=True)
-    # Waits for nothing: it names the product that is under way.
-    acc = warpgroup_mma_wait(1, deps=[acc])
-    return acc, to_bell
+    return _add(ds, number, ks, acc, PD, BN, RING, LO), to_bell
+
+
+@gluon.jit
+def _step_beside(
+    t, number, query, gradient, ks, vs, bars, acc, to_bell, column, bell, i, low, width, own_low,
+    own_width, beside, b, limit, mean, scale_log2, BELL: gl.constexpr, PD: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
+):  # fmt: skip
+    """One tile of gathered keys."""
+    place = t * BN + column
+    key = positions_of_places(beside, b, place)
+    s, dp, acc = _scores(number, query, gradient, ks, vs, bars, acc, PD, BM, BN, RING, LS)
+    exists = within(place[None, :], own_low[:, None], own_width[:, None])
+    inside = within(key[None, :], low[:, None], width[:, None])
+    p = gl.exp2(s * scale_log2 - limit[:, None])
+    p = gl.where(exists, p, 0.0)
+    dp = warpgroup_mma_wait(0, deps=[dp])
+    dp -= mean[:, None]
+    if BELL:
+        d = (key[None, :] - i[:, None]).to(gl.float32)
+        squares = d * d
+        counted = gl.where(inside, gl.exp2(bell[:, None] * squares * scale_log2), 0.0)
+        # What the other steps took for the bell's is not.
+        to_bell -= gl.sum(p * counted * dp * squares, 1)
+        p *= 1.0 - counted
+    else:
+        p = gl.where(inside, 0.0, p)
+    return _add(p * dp, number, ks, acc, PD, BN, RING, LO), to_bell
 
 
 @gluon.jit
 def _compute(
-    dq, limits, stats, to_bells, checks, bells, qs, gs, os, ys, ks, vs, bars, intervals, heads, n,
-    m, tiles, works, stats_stride, scale, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-    RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
+    dq, limits, stats, to_bells, checks, bells, qs, gs, os, ys, ks, vs, bars, intervals, beside,
+    heads, n, m, tiles, works, stats_stride, scale, PD: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, RING: gl.constexpr, KIND: gl.constexpr, BELL: gl.constexpr,
+    TURNS: gl.constexpr, BESIDE: gl.constexpr,
 ):  # fmt: skip
     """The consumer."""
     LS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
@@ -168,6 +219,17 @@ def _compute(
                 acc, to_bell, column, column_f, bell, i, low, width, limit, mean, scale_log2, BELL,
                 PD, BM, BN, RING, LS, LO,
             )  # fmt: skip
+        number += steps
+        if BESIDE:
+            more = steps_beside(beside, BN)
+            own_low, own_width = places_of_rows(beside, b, h, row, n)
+            for t in range(0, more):
+                acc, to_bell = _step_beside(
+                    t, number + t, query, gradient, ks, vs, bars, acc, to_bell, column, bell, i,
+                    low, width, own_low, own_width, beside, b, limit, mean, scale_log2, BELL, PD,
+                    BM, BN, RING, LS, LO,
+                )  # fmt: skip
+            number += more
         release(bars.index(2 * RING + 2 + turn))
         acc = warpgroup_mma_wait(0, deps=[acc])
         if BELL:
@@ -185,7 +247,6 @@ def _compute(
         if TURNS == 1:
             tma.store_wait(0)
             release(bars.index(2 * RING + 5))
-        number += steps
         count += 1
         work += gl.num_programs(0)
     tma.store_wait(0)
@@ -197,9 +258,10 @@ def _compute(
     "works", "stats_stride", "scale",
 ])  # fmt: skip
 def query_gradients(
-    q, k, v, out, grad, dq, limits, stats, to_bells, checks, intervals, bells, heads, each, n, m,
-    tiles, works, stats_stride, scale, KIND: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
-    BN: gl.constexpr, RING: gl.constexpr, BELL: gl.constexpr, TURNS: gl.constexpr,
+    q, k, v, more_k, more_v, out, grad, dq, limits, stats, to_bells, checks, intervals, beside,
+    bells, heads, each, n, m, tiles, works, stats_stride, scale, KIND: gl.constexpr,
+    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, BELL: gl.constexpr,
+    TURNS: gl.constexpr, BESIDE: gl.constexpr,
 ):  # fmt: skip
     """dq, the gradients of bells' variances, and what the keys' kernel reads after: `stats`,
     float32 `(B·H, NUMBERS, stride)`.
@@ -222,11 +284,12 @@ def query_gradients(
         [
             (_compute, (
                 dq, limits, stats, to_bells, checks, bells, qs, gs, os, ys, ks, vs, bars, intervals,
-                heads, n, m, tiles, works, stats_stride, scale, PD, BM, BN, RING, KIND, BELL, TURNS,
+                beside, heads, n, m, tiles, works, stats_stride, scale, PD, BM, BN, RING, KIND,
+                BELL, TURNS, BESIDE,
             )),
             (_load, (
-                q, k, v, out, grad, qs, gs, os, ks, vs, bars, intervals, heads, each, n, m, tiles,
-                works, PD, BM, BN, RING, KIND, TURNS,
+                q, k, v, more_k, more_v, out, grad, qs, gs, os, ks, vs, bars, intervals, beside,
+                heads, each, n, m, tiles, works, PD, BM, BN, RING, KIND, TURNS, BESIDE,
             )),
         ],
         [1],

@@ -12,6 +12,11 @@ KIND says where the rows' intervals come from:
     ROWS: any interval: a first key and how many follow it (int32)
 For the last two a table has for every tile of rows its first key, its steps, and the steps at which
 the tiles without an edge begin and end.
+
+Global tokens are BESIDE: their keys are gathered, and every tile of rows has a few more steps over
+them at its end; so have tiles of keys over the gathered rows. A pair with a global token that is in
+a row's interval too is met twice. The steps at the end know it, and count it then as what is
+missing: nothing, or, of a bell that does not act on such pairs, what it took away.
 """
 
 from __future__ import annotations
@@ -28,6 +33,10 @@ LOADER_REGISTERS = gl.constexpr(24)
 # What the keys' kernel reads for every row: log-sum-exp times log2(e), mean gradient, bell, and the
 # two numbers of an interval.
 NUMBERS = gl.constexpr(5)
+
+# What it reads for every gathered row: the first two of these, the interval that the row has among
+# the others, and the one that it has by itself, each by its first key and how many follow.
+GATHERED_NUMBERS = gl.constexpr(6)
 
 # Where the interval of a row without keys begins: beyond every position, and far enough from the
 # largest number to add to.
@@ -77,6 +86,19 @@ def wait_until_free(bar, number, PLACES: gl.constexpr):
 def wait_until_there(bar, number, PLACES: gl.constexpr):
     """For a consumer: waits for load `number`."""
     mbarrier.wait(bar, (number // PLACES) & 1)
+
+
+@gluon.jit
+def load_keys(
+    k, v, place, ks, vs, bars, number, PD: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr
+):
+    """For a loader: starts load `number`, of a tile of keys and of their values."""
+    slot = number % RING
+    wait_until_free(bars.index(RING + slot), number, RING)
+    bar = bars.index(slot)
+    mbarrier.expect(bar, BN * 2 * PD * 2)
+    start_load(k, place, bar, ks.index(slot))
+    start_load(v, place, bar, vs.index(slot))
 
 
 @gluon.jit
@@ -175,3 +197,25 @@ def keys_of_rows(intervals, b, h, row, n, m, KIND: gl.constexpr):
 def within(place, low, width):
     """Whether place − low is from 0 to the width, in one comparison."""
     return (place - low).to(gl.uint32) <= gl.to_tensor(width).to(gl.uint32)
+
+
+@gluon.jit
+def places_of_rows(beside, b, h, row, n):
+    """Of gathered keys the first place that every row sees, and how many follow it."""
+    low = beside.low + (b * beside.low_batch + h * beside.low_head)
+    high = beside.high + (b * beside.high_batch + h * beside.high_head)
+    low = gl.load(low + row, mask=row < n, other=0)
+    high = gl.load(high + row, mask=row < n, other=0) - 1
+    return gl.where(low <= high, low, NOWHERE), gl.maximum(high - low, 0)
+
+
+@gluon.jit
+def positions_of_places(beside, b, place):
+    """Where gathered tokens are; before all others, where there is none."""
+    start = beside.positions + b * beside.positions_batch
+    return gl.load(start + place, mask=place < beside.length, other=-NOWHERE)
+
+
+@gluon.jit
+def steps_beside(beside, BN: gl.constexpr):
+    return (beside.length + BN - 1) // BN

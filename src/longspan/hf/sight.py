@@ -165,6 +165,8 @@ def _rules(function: Callable[..., Any]) -> dict[str, Any] | None:
             narrow("right", 0)
         elif part is made.bidirectional_mask_function:
             continue
+        elif not held:
+            return None
         elif code is looks_back:
             # Their window counts the query itself.
             narrow("left", held["sliding_window"] - 1)
@@ -180,8 +182,9 @@ def _rules(function: Callable[..., Any]) -> dict[str, Any] | None:
 
 def _parts(function: Callable[..., Any], joined: object) -> Iterator[Callable[..., Any]]:
     """The functions that all have to agree."""
-    if _code(function) is joined:
-        for part in _held(function)["mask_functions"]:
+    held = _held(function) if _code(function) is joined else {}
+    if held:
+        for part in held["mask_functions"]:
             yield from _parts(part, joined)
     else:
         yield function
@@ -192,7 +195,12 @@ def _code(function: Callable[..., Any]) -> object:
 
 
 def _held(function: Callable[..., Any]) -> dict[str, Any]:
-    """What a closure holds, by name."""
+    """What a closure holds, by name; nothing of one that is made while `torch.compile` traces, for
+    that has no cells yet.
+    """
     names = getattr(_code(function), "co_freevars", ())
-    cells = getattr(function, "__closure__", None) or ()
+    try:
+        cells = function.__closure__ or ()
+    except AttributeError:
+        return {}
     return {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}

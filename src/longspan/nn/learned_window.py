@@ -116,7 +116,8 @@ class LearnedWindow(Mechanism):
         for own in self.W_p:
             nn.init.xavier_uniform_(own)
         # What shares are multiplied by where a sequence must not be looked at as a whole.
-        self.register_buffer("factor", torch.tensor(self.start_reach, dtype=torch.float64))
+        # With a dim: compiled programs forget what they write into a float64 without one.
+        self.register_buffer("factor", torch.tensor([self.start_reach], dtype=torch.float64))
         self._used_factor: Tensor | None = None
         self.last_reach: Tensor | None = None
 
@@ -169,6 +170,13 @@ class LearnedWindow(Mechanism):
 
     def _factors(self, shares: Tensor, setting: Setting) -> Tensor:
         """c for every sample, float64 `(B,)`."""
+        found = self._shared_out(shares, setting)
+        # Where nobody can look anywhere (all tokens are global, or there is only one) there is
+        # nothing to share out, and any reach will do but 0, at which a bell has no width.
+        return torch.where(found > 0, found, self.start_reach)
+
+    def _shared_out(self, shares: Tensor, setting: Setting) -> Tensor:
+        """The c with which the budget is met, 0 where there is nothing to share out."""
         batch, heads, n = shares.shape
         real = torch.ones(batch, n, dtype=torch.bool, device=shares.device)
         if setting.key_padding is not None:

@@ -25,7 +25,7 @@ LAYERS = {
     "functional": 4,
     "nn": 5,
     "models": 6,
-    "hf": 6,
+    "hf": 6.5,
     "tasks": 6,
     "training": 7,
     "recipes": 8,

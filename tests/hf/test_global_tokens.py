@@ -15,7 +15,18 @@ from longspan.nn import Attention, BigBird, LearnedWindow, SlidingWindow
 from longspan.patterns import Causal, Full, Global, Pattern, Window
 
 from ..nn import naive
-from .tiny import BERTS, DECODERS, additive, band, hidden, model, padding, tokens, transformers
+from .tiny import (
+    BERTS,
+    DECODERS,
+    USABLE,
+    additive,
+    band,
+    hidden,
+    model,
+    padding,
+    tokens,
+    transformers,
+)
 
 
 def some(batch: int = 2, length: int = 19) -> Tensor:
@@ -141,7 +152,7 @@ def test_projections_of_unknown_names() -> None:
     use(made, SlidingWindow(32, 4, left=2, global_projections=False))
 
 
-@pytest.mark.parametrize("kind", [*BERTS, *DECODERS])
+@pytest.mark.parametrize("kind", USABLE)
 def test_a_pattern_with_global_tokens(kind: str) -> None:
     """What the model asks for holds beside them: causality, and windows of its config."""
     made, causal = model(kind), kind in DECODERS
@@ -150,8 +161,8 @@ def test_a_pattern_with_global_tokens(kind: str) -> None:
     allowed = both & (band(19, 19, 0) if causal else True) & mask.bool()[:, None, None]
     if kind == "mistral":
         allowed = allowed & band(19, 4, 0)
-    if kind == "modernbert":
-        # One mask for all layers is none of its own.
+    if kind in ("modernbert", "mpnet"):
+        # Neither takes a mask of its pairs that could be written out here.
         use(made, Window(2, 2) | Global(some()))
         wanted = hidden(made, tokens(), mask)
         restore(made)
@@ -244,10 +255,11 @@ def test_the_tokens_of_a_call_come_first() -> None:
     assert torch.equal(hidden(made, tokens()), none)
 
 
-def test_nothing_is_left_for_the_next_call() -> None:
+@pytest.mark.parametrize("kind", ["bert", "mpnet"])
+def test_nothing_is_left_for_the_next_call(kind: str) -> None:
     """Also not of a call that raised on its way."""
-    made = model("bert")
-    use(made, SlidingWindow(32, 4, left=2))
+    made = model(kind)
+    use(made, SlidingWindow(32, 4, left=2, global_projections=kind == "bert"))
     alone = hidden(made, tokens())
     hidden(made, tokens(), global_tokens=some())
     assert torch.equal(hidden(made, tokens()), alone)

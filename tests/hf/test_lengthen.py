@@ -13,7 +13,7 @@ from longspan.patterns import Window
 
 from .tiny import hidden, model, tokens, transformers
 
-LEARNED = ("bert", "roberta", "distilbert", "gpt2")
+LEARNED = ("bert", "roberta", "distilbert", "mpnet", "gpt2")
 
 
 def table(made: Any) -> torch.Tensor:
@@ -28,7 +28,7 @@ def test_first_positions_stay_and_the_rest_are_copies(kind: str) -> None:
     old, before = table(made).detach().clone(), hidden(made, ids)
     others = {k: v.clone() for k, v in made.state_dict().items() if v is not table(made)}
     lengthen(made, 110)
-    first = 2 if kind == "roberta" else 0
+    first = 2 if kind in ("roberta", "mpnet") else 0
     assert made.config.max_position_embeddings == 110 + first
     new = table(made)
     assert new.shape == (110 + first, 32) and new.requires_grad

@@ -18,7 +18,7 @@ from longspan.normalizers import Entmax
 from longspan.patterns import Causal, Full, Global, Pattern, Random, Window
 from longspan.weights import Alibi
 
-from .tiny import DECODERS, KINDS, hidden, model, padding, tokens, transformers
+from .tiny import DECODERS, USABLE, hidden, model, padding, tokens, transformers
 
 FILES = {"longspan.json", "longspan.safetensors"}
 
@@ -67,7 +67,7 @@ def test_a_model_comes_back_with_its_mechanisms(first: int, tmp_path: Path) -> N
     assert not list((tmp_path / "run").glob(".saving*"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", USABLE)
 def test_plain_transformers_loads_what_is_saved(
     kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,9 @@ PAD = 0
 
 BERTS = ("bert", "roberta", "distilbert", "modernbert")
 DECODERS = ("gpt2", "llama", "mistral")
+# Those that go through transformers' AttentionInterface, and those that `use` knows.
 KINDS = (*BERTS, *DECODERS)
+USABLE = (*KINDS, "mpnet")
 
 SHARED: dict[str, Any] = dict(vocab_size=VOCAB, pad_token_id=PAD, bos_token_id=1, eos_token_id=2)
 USUAL: dict[str, Any] = dict(
@@ -34,6 +36,8 @@ def config(kind: str) -> Any:
         return t.BertConfig(**USUAL)
     if kind == "roberta":
         return t.RobertaConfig(**{**USUAL, "pad_token_id": 1, "max_position_embeddings": 50})
+    if kind == "mpnet":
+        return t.MPNetConfig(**{**USUAL, "pad_token_id": 1, "max_position_embeddings": 50})
     if kind == "distilbert":
         return t.DistilBertConfig(
             **SHARED, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=48
@@ -89,6 +93,18 @@ def band(length: int, left: int, right: int) -> Tensor:
     """All pairs of a window, written out, (1, 1, N, N)."""
     away = torch.arange(length)[None, :] - torch.arange(length)[:, None]
     return ((away >= -left) & (away <= right))[None, None]
+
+
+def same_gradients(found: Any, wanted: Any) -> None:
+    """Of all parameters of two models, to 1e-5 of the largest entry where that is above 1."""
+    compared = 0
+    for (name, a), b in zip(wanted.named_parameters(), found.parameters(), strict=True):
+        assert (a.grad is None) == (b.grad is None), name
+        if a.grad is not None:
+            scale = max(1.0, float(a.grad.abs().max()))
+            torch.testing.assert_close(b.grad / scale, a.grad / scale, atol=1e-5, rtol=1e-5)
+            compared += 1
+    assert compared > 10
 
 
 def additive(allowed: Tensor) -> Tensor:

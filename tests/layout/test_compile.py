@@ -257,15 +257,36 @@ def test_parts_of_other_orders_have_no_band() -> None:
             for part in walk.parts:
                 if walk.queries.index is not None or part.keys.index is not None:
                     assert part.band is None
-    # The rows that global ones leave empty are not those of a window.
-    (local, *_) = compile_layout(Window(3, 3) | Global(2), (), 64, 64, CPU, merge=True).walks
-    assert all(part.band is None for part in local.parts)
 
 
-def test_bands_of_samples_differ() -> None:
-    reach = torch.full((2, 1, 40), 3, dtype=torch.int32)
-    for own in (reach, reach[:1], reach[:1].expand(1, 1, 40) * 2):
-        (walk,) = compile_layout(Full(), (Cut(own, None),), 40, 40, CPU, merge=True).walks
-        (part,) = walk.parts
-        one = own.shape[0] == 1
-        assert part.band == ((int(own[0, 0, 0]),) * 2 if one else None)
+@pytest.mark.parametrize(
+    "tokens", [2, torch.tensor([3, 40]), torch.arange(64)[None] % 30 == 1], ids=str
+)
+def test_bands_beside_global_rows(tokens: int | Tensor) -> None:
+    """Rows that are walked apart are empty where the others look as far as every other."""
+    layout = compile_layout(Window(3, 5) | Global(tokens), (), 64, 64, CPU, merge=True)
+    (local, rows) = layout.walks
+    assert [part.band for part in local.parts] == [(3, 5), None]
+    assert all(part.band is None for part in rows.parts)
+    low, high = local.parts[0].low[0, 0], local.parts[0].high[0, 0]
+    apart = rows.queries.index[0]
+    assert not (high > low)[apart].any()
+    i = torch.arange(64)
+    others = torch.ones(64, dtype=torch.bool)
+    others[apart] = False
+    assert torch.equal(low[others], (i - 3).clamp(min=0)[others])
+    assert torch.equal(high[others], (i + 6).clamp(max=64)[others])
+
+
+def test_reaches_in_tensors_have_no_band() -> None:
+    reach = torch.full((1, 1, 40), 3, dtype=torch.int32)
+    (walk,) = compile_layout(Full(), (Cut(reach, None),), 40, 40, CPU, merge=True).walks
+    assert walk.parts[0].band is None
+
+
+def test_exempt_pairs_leave_no_empty_part() -> None:
+    """Global keys that a weight exempts are struck out of the part that it acts on."""
+    exempt = Cut(None, Global(5))
+    layout = compile_layout(Window(9, 9) | Global(5), (exempt,), 64, 64, CPU, merge=True)
+    assert [[part.active for part in walk.parts] for walk in layout.walks] == [[0, -1], [0, 0]]
+    assert [part.band for part in layout.walks[0].parts] == [None, (9, 9)]

@@ -67,6 +67,29 @@ def test_the_same_model_comes_back(make: Any, tmp_path: Path) -> None:
     ]
 
 
+def test_files_from_before_a_config_knew_more(tmp_path: Path) -> None:
+    """A config without the newer choices is what they are by default."""
+    model = encoder().eval()
+    save(model, tmp_path)
+    path = tmp_path / "model.json"
+    description = json.loads(path.read_text())
+    for name in ("norm_eps", "embedding_norm", "types", "activation", "attention_dropout"):
+        del description["config"][name]
+    path.write_text(json.dumps(description))
+    tokens = torch.randint(0, 9, (2, 23))
+    assert torch.equal(load(tmp_path)(tokens), model(tokens))
+
+
+def test_an_encoder_like_bert_comes_back(tmp_path: Path) -> None:
+    own = Config(**SIZES, norm="post", norm_eps=1e-3, embedding_norm=True, types=3)
+    model = Encoder(own, lambda layer: BigBird(40, block=4, table=torch.randint(0, 9, (2, 10, 1))))
+    save(model.eval(), tmp_path)
+    tokens, types = torch.randint(0, 9, (2, 23)), torch.randint(0, 3, (2, 23))
+    again = load(tmp_path)
+    assert torch.equal(again(tokens, types=types), model(tokens, types=types))
+    assert again.config == own
+
+
 def test_tied_weights_stay_tied(tmp_path: Path) -> None:
     save(language_model(), tmp_path)
     again = load(tmp_path)

@@ -144,3 +144,69 @@ def test_learned_positions_end() -> None:
 def test_config_errors(options: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         config(**options)
+
+
+def test_an_encoder_like_bert() -> None:
+    """Post-norm, with types, a norm of the embedding, its own activation and its own ε: the same
+    as written out.
+    """
+    model = made(
+        Encoder,
+        lambda layer: Attention(),
+        layers=1,
+        norm="post",
+        norm_eps=0.1,
+        embedding_norm=True,
+        types=2,
+        activation="gelu_tanh",
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    x, types = tokens(), torch.randint(0, 2, (2, 20))
+    block = model.blocks[0]
+
+    def normed(y: Tensor, norm: torch.nn.LayerNorm) -> Tensor:
+        away = y - y.mean(-1, keepdim=True)
+        return away / (away.square().mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight + norm.bias
+
+    y = model.tokens.weight[x] + model.positions.weight[:20] + model.types.weight[types]
+    y = normed(y, model.embedding_norm)
+    y = normed(y + block.attention(y), block.attention_norm)
+    inner = block.mlp[0](y)
+    inner = 0.5 * inner * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (inner + 0.044715 * inner**3)))
+    y = normed(y + block.mlp[2](inner), block.mlp_norm)
+    torch.testing.assert_close(model(x, types=types), y, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(model(x), model(x, types=torch.zeros_like(x)))
+
+
+def test_types_that_are_not_there() -> None:
+    with pytest.raises(ValueError, match=r"Config\(types=2\)"):
+        made(Encoder, lambda layer: Attention())(tokens(), types=tokens())
+    with pytest.raises(ValueError, match="a decoder's config has 0, got 2"):
+        Decoder(config(types=2), MECHANISMS["full"])
+
+
+def test_attention_drops_its_own_share() -> None:
+    model = Encoder(config(dropout=0.5, attention_dropout=0.25), lambda layer: Attention())
+    assert {block.attention.dropout for block in model.blocks} == {0.25}
+    model = Encoder(config(dropout=0.5), lambda layer: Attention())
+    assert {block.attention.dropout for block in model.blocks} == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"activation": "silu"}, ValueError, "activation must be one of gelu.*silu"),
+        ({"norm_eps": 0.0}, ValueError, "norm_eps must be above 0"),
+        ({"types": -1}, ValueError, "types"),
+        ({"embedding_norm": 1}, TypeError, "embedding_norm"),
+        ({"attention_dropout": 1.0}, ValueError, "attention_dropout must be .* below 1"),
+        ({"dropout": None}, TypeError, "dropout"),
+    ],
+)
+def test_configs_that_cannot_be(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        config(**options)

@@ -64,6 +64,20 @@ def test_nothing_given_is_full_attention() -> None:
     assert not Attention().causal and Attention().remembers is None
 
 
+def test_weights_of_the_layer_act_first() -> None:
+    """A bell that multiplies scores multiplies what the layer has added to them."""
+    q, k, v = qkv()
+    layers = Bias(torch.randn(1, H, 6, 6))
+    own = Bell(torch.full((2, H, 6), 4.0), threshold=None, form="score")
+    module, setting = Attention(Window(3, 3), weight=own), Setting(weights=(layers,))
+    found = module(q, k, v, setting)
+    assert torch.equal(found, ls.attention(q, k, v, Window(3, 3), weight=(layers, own)))
+    other = ls.attention(q, k, v, Window(3, 3), weight=(own, layers))
+    assert not torch.allclose(found, other, atol=1e-3)
+    said = module.explain(q, k, v, setting)
+    assert str(said) == str(ls.explain(q, k, v, Window(3, 3), weight=(layers, own)))
+
+
 def test_says_whether_it_looks_ahead() -> None:
     window = Attention(Window(4, 0), weight=Alibi(torch.ones(H)))
     assert window.causal and window.remembers == 5

@@ -31,16 +31,19 @@ def naive(
     layer: MultiheadAttention,
     x: Tensor,
     *,
-    table: list[list[int]],
+    table: list[Any],
     real: Tensor,
     tokens: list[set[int]],
     side: int = 1,
 ) -> Tensor:
-    """The paper's formula, row by row; `tokens` names each sample's global tokens."""
+    """The paper's formula, row by row; `tokens` names each sample's global tokens. A table is of
+    all heads, or of each.
+    """
+    each = table if table and isinstance(table[0][0], list) else [table] * H
 
     def sees(b: int, h: int, i: int, j: int) -> bool:
         near = abs(j // BLOCK - i // BLOCK) <= side
-        drawn = bool(table) and j // BLOCK in table[i // BLOCK]
+        drawn = bool(table) and j // BLOCK in each[h][i // BLOCK]
         return bool(real[b, j]) and (near or drawn or i in tokens[b] or j in tokens[b])
 
     own = [split(p(x), E // H) for p in (layer.q_proj, layer.k_proj, layer.v_proj)]
@@ -88,6 +91,29 @@ def test_extra_tokens(table: list[list[int]] | None) -> None:
     tokens = [{0, 1}, set(), {7}]
     expected = naive(layer, x, table=table or [], real=real, tokens=tokens)
     check(layer, x, expected, real, key_padding=real, global_tokens=marks)
+
+
+@pytest.mark.parametrize("tokens", ["internal", "extra"])
+def test_a_draw_for_every_head(tokens: Any) -> None:
+    tables = [TABLE, [[3], [4, 5], [0], [6], [1, 2], [], [2, 3]]]
+    layer, x = layer_of(table=tables, tokens=tokens), input_of(2, 13)
+    assert layer.mechanism.table.shape == (2, 7, 2)
+    assert layer.mechanism.table[1, 5].tolist() == [-1, -1]
+    real = real_tokens(13, 10, n=13)
+    chosen = torch.zeros(2, 13, dtype=torch.bool)
+    chosen[0, 4] = chosen[1, 9] = True
+    own = [{4}, {9}] if tokens == "extra" else [ends(13, BLOCK), ends(10, BLOCK)]
+    expected = naive(layer, x, table=tables, real=real, tokens=own)
+    given = {"global_tokens": chosen} if tokens == "extra" else {}
+    check(layer, x, expected, real, key_padding=real, **given)
+    again = BigBird(**layer.mechanism.settings)
+    assert torch.equal(again.table, layer.mechanism.table)
+    assert again.pattern(Setting(global_tokens=chosen if given else None)).dense(13).shape[1] == 2
+
+
+def test_a_draw_for_other_heads_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_heads=3"):
+        layer_of(table=[TABLE] * 3)
 
 
 def test_wider_windows() -> None:

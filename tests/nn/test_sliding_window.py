@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from longspan.nn import MultiheadAttention, Setting, SlidingWindow
 from longspan.patterns import PerHead, Window
+from longspan.weights import Alibi
 
 from .naive import attend, gradients, join, real_tokens, split
 
@@ -293,6 +294,16 @@ def test_a_causal_window_takes_no_global_tokens() -> None:
     layer = layer_of(left=1, causal=True)
     with pytest.raises(ValueError, match=r"takes no global_tokens.*use Attention\(Causal\(\) &"):
         layer(input_of(3, 7), global_tokens=GLOBAL)
+
+
+def test_global_rows_of_their_own_take_no_weights_of_the_layer() -> None:
+    """They are gathered, and no longer where a bias by distance would look for them."""
+    q, x = torch.randn(1, H, 6, E // H), torch.randn(1, 6, E)
+    tokens = torch.tensor([[True, *[False] * 5]])
+    setting = Setting(x, None, tokens, weights=(Alibi(torch.ones(H)),))
+    with pytest.raises(ValueError, match=r"weights=….*global_projections=False"):
+        SlidingWindow(E, H, left=2)(q, q, q, setting)
+    assert SlidingWindow(E, H, left=2, global_projections=False)(q, q, q, setting).shape == q.shape
 
 
 def test_global_tokens_need_the_input() -> None:

@@ -14,7 +14,7 @@ from ..nn import Attention, Mechanism, Setting
 from ..nn.causality import by_distance, is_causal
 from ..normalizers import Softmax
 from ..patterns import Causal, Full, Global, Mask, Pattern
-from ..weights import Bias
+from ..weights import Bias, Weight
 from .global_tokens import check_global_tokens, waits
 from .sight import Sight
 
@@ -53,6 +53,7 @@ def attend(
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
+    weights: tuple[Weight, ...] = (),
     global_tokens: Tensor | None = None,
     layer_input: Tensor | None = None,
     **others: Any,
@@ -70,6 +71,7 @@ def attend(
         dropout: share of the probabilities to drop.
         scaling: of the scores; None is 1/√D.
         is_causal: for a layer without a mask; None is what the module says of itself.
+        weights: what the model adds to its scores besides the mask.
         global_tokens: bool `(B, M)`, for a layer with a pattern or mechanism of its own.
         layer_input: `(B, N, E)`, for a mechanism with projections of its own.
         others: all else that a model passes on; raises where it would change the answer.
@@ -112,7 +114,7 @@ def attend(
             key,
             value,
             _joined(pattern, sight),
-            weight=(*meaning.weights, *biases),
+            weight=(*weights, *meaning.weights, *biases),
             normalizer=meaning.normalizer,
             scale=scaling,
             key_padding=sight.padding,
@@ -124,7 +126,7 @@ def attend(
         if scaling is not None and scaling != usual:
             # A mechanism scales by itself, and may read its queries for more than scores.
             key = key * (scaling / usual)
-        setting = Setting(layer_input, sight.padding, global_tokens, dropout)
+        setting = Setting(layer_input, sight.padding, global_tokens, dropout, weights)
         y = mechanism(query, key, value, setting)
     return y.transpose(1, 2).contiguous(), None
 
@@ -162,7 +164,7 @@ def _collects_weights() -> bool:
 
     collector = getattr(output_capturing, "_active_collector", None)
     if torch.compiler.is_compiling() and not getattr(collector, "compiling", False):
-        # A layer that is compiled by itself cannot ask.
+        # A layer that is compiled by itself: what its model was asked for cannot be traced.
         return False
     collected = None if collector is None else collector.get()
     return collected is not None and any(name.endswith("attentions") for name in collected)

@@ -12,12 +12,13 @@ from torch import nn
 from ..errors import describe, need_int
 from ..nn import Attention, Mechanism
 from ..patterns import Pattern, Window
+from . import mpnet
 from .attention import PLACE
 from .global_tokens import GlobalTokens, forget_hooks, give_input, set_global_tokens
 from .projections import start_projections
 from .register import NAME, register
 
-__all__ = ["attention_layers", "fitting", "put", "restore", "use"]
+__all__ = ["attention_layers", "fitting", "put", "restore", "turn", "use"]
 
 Choice = Pattern | Mechanism
 
@@ -46,8 +47,8 @@ def use(
 
     Args:
         model: any model whose attention goes through transformers' `AttentionInterface`: BERT,
-            RoBERTa, DistilBERT, ModernBERT, GPT-2, Llama and most newer ones; an encoder or a
-            decoder, not both in one.
+            RoBERTa, DistilBERT, ModernBERT, GPT-2, Llama and most newer ones; and MPNet, whose
+            bias by distance stays. An encoder or a decoder, not both in one.
         mechanism: a pattern; or a mechanism, of which every layer gets a copy of its own; or a
             function that takes the number of a layer, from 0, and gives either, or None to leave
             the layer as it is.
@@ -102,15 +103,15 @@ def restore(model: nn.Module) -> None:
         if hasattr(layer, PLACE):
             delattr(layer, PLACE)
     forget_hooks(model)
-    switch: Any = model
-    switch.set_attn_implementation(before)
+    turn(model, before)
+    mpnet.detach(model)
     # A model inside this one may have been given to `use` by itself.
     for part in model.modules():
         part.__dict__.pop(BEFORE, None)
 
 
 def attention_layers(model: nn.Module) -> list[nn.Module]:
-    """The self-attention modules of a model that go through the interface, first layer first."""
+    """The self-attention modules of a model that can be reached, first layer first."""
     if not hasattr(model, "set_attn_implementation"):
         raise TypeError(f"use: model must be a PreTrainedModel of transformers, got {type(model)}")
     config: Any = model.config
@@ -124,12 +125,13 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
     found = [
         module
         for name, module in model.named_modules()
-        if _asks_the_interface(module) and not _is_cross_attention(name, module)
+        if (_asks_the_interface(module) or mpnet.is_attention(module))
+        and not _is_cross_attention(name, module)
     ]
     if not found:
         raise ValueError(
             f"use: no layer of {type(model).__name__} goes through transformers' "
-            "AttentionInterface, by which longspan would reach it"
+            f"AttentionInterface, by which longspan would reach it{_loaded_by(config)}"
         )
     if len({id(getattr(layer, "config", None)) for layer in found}) > 1:
         raise ValueError(
@@ -137,6 +139,12 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
             "model.language_model"
         )
     return found
+
+
+def _loaded_by(config: Any) -> str:
+    loaders = {"longformer": "from_longformer", "big_bird": "from_bigbird"}
+    loader = loaders.get(getattr(config, "model_type", ""))
+    return "" if loader is None else f"; longspan.hf.{loader} makes an encoder of its weights"
 
 
 def _asks_the_interface(module: nn.Module) -> bool:
@@ -180,7 +188,8 @@ def fitting(given: Any, layer: nn.Module, where: str) -> Mechanism:
     ):
         name = repr(given) if isinstance(given, Pattern) else type(given).__name__
         raise ValueError(f"use: {where} is causal, and {name} looks ahead; {_instead(given)}")
-    heads = getattr(config, "num_attention_heads", None)
+    owner = layer if config is None else config
+    heads = getattr(owner, "num_attention_heads", None)
     own = getattr(made, "num_heads", None)
     if None not in (heads, own) and own != heads:
         raise ValueError(f"use: {where} has {heads} heads, and the mechanism is for {own}")
@@ -198,13 +207,23 @@ def _instead(given: Choice) -> str:
 def _switch(model: nn.Module) -> None:
     """Turns the model to longspan, and notes what it was turned to."""
     register()
-    switch: Any = model
-    config = switch.config
+    config: Any = model.config
     if not hasattr(model, BEFORE):
         setattr(model, BEFORE, config._attn_implementation)
-    switch.set_attn_implementation(NAME)
+    mpnet.attach(model)
+    turn(model, NAME)
     if config._attn_implementation != NAME:
         delattr(model, BEFORE)
         raise ValueError(
             f"use: transformers does not let {type(model).__name__} change its attention"
         )
+
+
+def turn(model: nn.Module, implementation: str) -> None:
+    """Sets by what a model computes its attention."""
+    switch: Any = model
+    if mpnet.is_attached(model):
+        # transformers lets only those change that go through its interface.
+        switch.config._attn_implementation = implementation
+    else:
+        switch.set_attn_implementation(implementation)

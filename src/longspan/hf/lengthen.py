@@ -27,8 +27,8 @@ def lengthen(model: nn.Module, positions: int) -> None:
     of its own, `model_max_length`.
 
     Args:
-        model: one with a learned table of positions: BERT, RoBERTa, DistilBERT, GPT-2. Call it
-            before an optimiser is made, for the table is a new parameter.
+        model: one with a learned table of positions: BERT, RoBERTa, DistilBERT, MPNet, GPT-2.
+            Call it before an optimiser is made, for the table is a new parameter.
         positions: how many tokens a text may have.
 
     Reference:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import need_number
 from ..patterns.drawing import check_suffix, new_figure, save_figure
+from .layers import turn
 
 __all__ = ["Profile", "profile"]
 
@@ -134,7 +135,7 @@ def profile(model: Any, batches: Iterable[Any]) -> Profile:
     tokens = 0
     model.eval()
     try:
-        model.set_attn_implementation("eager")
+        turn(model, "eager")
         for batch in batches:
             inputs = {"input_ids": batch} if isinstance(batch, Tensor) else dict(batch)
             inputs = {name: value.to(device) for name, value in inputs.items()}
@@ -146,7 +147,7 @@ def profile(model: Any, batches: Iterable[Any]) -> Profile:
             tokens += int(real.sum())
     finally:
         if before is not None:
-            model.set_attn_implementation(before)
+            turn(model, before)
         model.train(was)
     if sums is None:
         raise ValueError("profile: batches must hold at least one text, got none")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -33,7 +33,8 @@ class Sight:
         first_key: position in the text of the first key; not 0 once a cache forgets.
         aligned: the last query sits at the last key. Not so in a cache that is larger than what it
             holds.
-        pattern: all of it as a pattern; padding, which is no pattern, apart.
+        pattern: all of it as a pattern, but for padding, which is none. Made once, for all layers
+            to share.
     """
 
     shape: tuple[int, int, int, int]
@@ -47,7 +48,6 @@ class Sight:
     pattern: Pattern = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # One object for all layers, so that what is known of it is found out once.
         object.__setattr__(self, "pattern", self._as_pattern())
 
     @property
@@ -64,6 +64,14 @@ class Sight:
 
     def contiguous(self) -> Sight:
         return self
+
+    def __radd__(self, scores: object) -> NoReturn:
+        """What a model does that computes its own attention, and has to be told so."""
+        raise NotImplementedError(
+            "longspan: this model adds its mask to its scores by itself, and does not go through "
+            "transformers' AttentionInterface: load it with attn_implementation='eager'; MPNet "
+            "then goes with longspan.hf.use(model, pattern)"
+        )
 
     def _as_pattern(self) -> Pattern:
         if self.allowed is not None:

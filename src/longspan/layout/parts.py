@@ -89,7 +89,7 @@ class Part:
         tiles: which pairs exist, or None for all within the intervals. Needs identity orders.
         active: bit w is set when the w-th weight acts on these pairs; `ALL_ACT` has all bits set.
         band: (left, right) where the intervals are known to be i − left … i + right for the row at
-            position i, as far as there are keys, and no row is empty.
+            position i, as far as there are keys; rows that another walk has are empty instead.
     """
 
     keys: Order

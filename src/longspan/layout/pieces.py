@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..patterns import AllOf, AnyOf, Global, Pattern, Summaries
+from ..patterns import AllOf, AnyOf, Causal, Global, Pattern, Summaries, Window
 from .clauses import (
     Clause,
     Within,
@@ -53,6 +53,8 @@ class Piece:
     struck: Tensor | None = None
     tiles: Pattern | None = None
     active: int = ALL_ACT
+    # As `Part.band`; rows that are global do not count.
+    band: tuple[int, int] | None = None
 
 
 class Frame:
@@ -197,8 +199,8 @@ def _minus(piece: Piece, low: Tensor, high: Tensor) -> list[Piece]:
     after = torch.where(empty, piece.high + 1, torch.maximum(piece.low, high + 1))
     left, right = emptied(piece.low, before), emptied(after, piece.high)
     return [
-        replace(piece, low=left[0], high=left[1]),
-        replace(piece, low=right[0], high=right[1]),
+        replace(piece, low=left[0], high=left[1], band=None),
+        replace(piece, low=right[0], high=right[1], band=None),
     ]
 
 
@@ -216,7 +218,28 @@ def _joined(a: Piece, b: Piece) -> Piece:
     common = tuple(p for p in a.clause.limits if p in b.clause.limits)
     rows = a.clause.rows + b.clause.rows if a.clause.rows and b.clause.rows else ()
     clause = replace(a.clause, limits=common, rows=rows)
-    return replace(a, clause=clause, low=low, high=torch.maximum(a.high, b.high))
+    band = None
+    if bool(a.clause.rows) != bool(b.clause.rows):
+        band = b.band if a.clause.rows else a.band
+    elif a.band is not None and b.band is not None:
+        band = max(a.band[0], b.band[0]), max(a.band[1], b.band[1])
+    return replace(a, clause=clause, low=low, high=torch.maximum(a.high, b.high), band=band)
+
+
+def _band(clause: Clause, n: int, m: int) -> tuple[int, int] | None:
+    """How far every row looks to the left and to the right, if a clause says no more than that."""
+    if clause != Clause(limits=clause.limits) or m < n:
+        return None
+    left, right = m - 1, n - 1
+    for limit in clause.limits:
+        if isinstance(limit, Causal):
+            right = 0
+        elif isinstance(limit, Window) and limit.dilation == 1:
+            left = left if limit.left is None else min(left, limit.left)
+            right = right if limit.right is None else min(right, limit.right)
+        else:
+            return None
+    return left, right
 
 
 def _disjoint(clauses: list[Clause], frame: Frame) -> list[Piece]:
@@ -224,7 +247,7 @@ def _disjoint(clauses: list[Clause], frame: Frame) -> list[Piece]:
     centre: Piece | None = None
     others: list[Piece] = []
     for clause in clauses:
-        piece = Piece(clause, *frame.bounds(clause))
+        piece = Piece(clause, *frame.bounds(clause), band=_band(clause, frame.n, frame.m))
         if clause.is_interval and clause.holds_query:
             centre = piece if centre is None else _joined(centre, piece)
             continue

@@ -57,6 +57,7 @@ def walks_of(pieces: list[Piece], frame: Frame, merge: bool) -> Layout:
 def _walk(parts: list[Part], frame: Frame, order: Order) -> Walk:
     if frame.readable:
         parts = [p for p in parts if bool((p.high > p.low).any())]
+        parts = [p for p in parts if p.allowed is None or bool(p.allowed.any())]
     return Walk(order, tuple(parts))
 
 
@@ -92,6 +93,9 @@ def _part(piece: Piece, frame: Frame, queries: Order, without: Tensor | None) ->
     tiles = None
     if piece.tiles is not None:
         tiles = tile_list(piece.tiles, frame.n, frame.m, frame.device)
+    own_order = order.index is None and queries.index is None
+    # Of global rows it says nothing: they have to be elsewhere.
+    known = own_order and (without is not None or frame.long_rows is None)
     return Part(
         order,
         _reordered(low, queries),
@@ -100,20 +104,8 @@ def _part(piece: Piece, frame: Frame, queries: Order, without: Tensor | None) ->
         tuple(documents),
         tiles,
         piece.active,
-        _band(low, high, frame) if order.index is None and queries.index is None else None,
+        piece.band if known else None,
     )
-
-
-def _band(low: Tensor, high: Tensor, frame: Frame) -> tuple[int, int] | None:
-    """How far intervals [low, high) reach to the left and right, if that is the same for every row
-    but for the ends; not asked on a GPU, which would have to be waited for.
-    """
-    if not frame.readable or low.shape[:2] != (1, 1) or frame.m < frame.n:
-        return None
-    left, right = int((frame.i - low).max()), int((high - 1 - frame.i).max())
-    same = (frame.i - left).clamp(min=0) == low
-    same &= (frame.i + right + 1).clamp(max=frame.m) == high
-    return (left, right) if bool((same & (low < high)).all()) else None
 
 
 def _ranked(rank: Tensor, place: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from .config import Config
 from .generation import Sampling
-from .heads import Classification, LanguageModelling, SpanAnswers, Tagging
+from .heads import Classification, LanguageModelling, MaskedTokens, SpanAnswers, Tagging
 from .language_model import LanguageModel, Translator
 from .saving import load, save
 from .transformer import Decoder, Encoder, EncoderDecoder
@@ -15,6 +15,7 @@ __all__ = [
     "EncoderDecoder",
     "LanguageModel",
     "LanguageModelling",
+    "MaskedTokens",
     "Sampling",
     "SpanAnswers",
     "Tagging",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from ..nn import Mechanism, MultiheadAttention
+from .activations import activation_of
 from .cache import LayerCache
 from .config import Config
 from .positions import Rotary
@@ -44,26 +45,29 @@ class Block(nn.Module):
         super().__init__()
         self.before = config.norm == "pre"
         self.attention = self._attention(config, mechanism)
-        self.attention_norm = nn.LayerNorm(config.width)
+        self.attention_norm = nn.LayerNorm(config.width, config.norm_eps)
         self.cross = None if cross is None else self._attention(config, cross)
-        self.cross_norm = None if cross is None else nn.LayerNorm(config.width)
+        self.cross_norm = None if cross is None else nn.LayerNorm(config.width, config.norm_eps)
         hidden = 4 * config.width if config.hidden is None else config.hidden
         self.mlp = nn.Sequential(
-            nn.Linear(config.width, hidden), nn.GELU(), nn.Linear(hidden, config.width)
+            nn.Linear(config.width, hidden),
+            activation_of(config.activation),
+            nn.Linear(hidden, config.width),
         )
-        self.mlp_norm = nn.LayerNorm(config.width)
+        self.mlp_norm = nn.LayerNorm(config.width, config.norm_eps)
         self.dropout = nn.Dropout(config.dropout)
         rotary = config.positions == "rotary"
         self.rotary = Rotary(config.head_dim) if rotary else None
 
     @staticmethod
     def _attention(config: Config, mechanism: Mechanism) -> MultiheadAttention:
+        own = config.attention_dropout
         return MultiheadAttention(
             config.width,
             config.heads,
             mechanism,
             key_heads=config.key_heads,
-            dropout=config.dropout,
+            dropout=config.dropout if own is None else own,
         )
 
     def forward(self, x: Tensor, around: Surroundings, cache: LayerCache | None = None) -> Tensor:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["Classification", "LanguageModelling", "SpanAnswers", "Tagging"]
+from .activations import activation_of
+
+__all__ = ["Classification", "LanguageModelling", "MaskedTokens", "SpanAnswers", "Tagging"]
 
 
 class LanguageModelling(nn.Module):
@@ -22,6 +24,25 @@ class LanguageModelling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`(…, vocab)` for `(…, width)`."""
         return F.linear(x, self.embedding.weight, self.bias)
+
+
+class MaskedTokens(LanguageModelling):
+    """Scores of every token of the vocabulary, from a vector that one more matrix makes (BERT's
+    head).
+    """
+
+    def __init__(
+        self, embedding: nn.Embedding, *, activation: str = "gelu", norm_eps: float = 1e-5
+    ) -> None:
+        super().__init__(embedding)
+        width = embedding.embedding_dim
+        self.before = nn.Sequential(
+            nn.Linear(width, width), activation_of(activation), nn.LayerNorm(width, norm_eps)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(…, vocab)` for `(…, width)`."""
+        return super().forward(self.before(x))
 
 
 class SpanAnswers(nn.Module):
@@ -57,13 +78,16 @@ class Tagging(nn.Module):
 class Classification(nn.Module):
     """Scores of every class, from the first token's vector (BERT's pooler)."""
 
-    def __init__(self, width: int, classes: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, width: int, classes: int, dropout: float = 0.0, *, activation: str = "tanh"
+    ) -> None:
         super().__init__()
         self.pooled = nn.Linear(width, width)
+        self.activation = activation_of(activation)
         self.dropout = nn.Dropout(dropout)
         self.scores = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, classes)` for `(B, N, width)`."""
-        found: Tensor = self.scores(self.dropout(self.pooled(x[:, 0]).tanh()))
+        found: Tensor = self.scores(self.dropout(self.activation(self.pooled(x[:, 0]))))
         return found

@@ -46,6 +46,10 @@ class _Stack(nn.Module):
             self.positions = nn.Embedding(config.length, config.width)
         elif config.positions == "sinusoidal":
             self.positions = Sinusoidal(config.width)
+        self.types = nn.Embedding(config.types, config.width) if config.types else None
+        self.embedding_norm: nn.Module = nn.Identity()
+        if config.embedding_norm:
+            self.embedding_norm = nn.LayerNorm(config.width, config.norm_eps)
         self.dropout = nn.Dropout(config.dropout)
         own = _listed(mechanisms, config.layers)
         self.blocks = nn.ModuleList(
@@ -53,7 +57,7 @@ class _Stack(nn.Module):
             for layer, mechanism in enumerate(own)
         )
         last = config.norm == "pre"
-        self.norm = nn.LayerNorm(config.width) if last else nn.Identity()
+        self.norm = nn.LayerNorm(config.width, config.norm_eps) if last else nn.Identity()
         self.apply(_initialise)
 
     @property
@@ -61,7 +65,7 @@ class _Stack(nn.Module):
         """Those of self-attention, layer by layer."""
         return [block.attention.mechanism for block in self.blocks]  # type: ignore[union-attr,misc]
 
-    def _embedded(self, tokens: Tensor, positions: Tensor) -> Tensor:
+    def _embedded(self, tokens: Tensor, positions: Tensor, types: Tensor | None = None) -> Tensor:
         if self.config.positions == "learned" and positions.shape[-1]:
             last = positions.shape[-1] if positions.dim() == 1 else None
             if last is not None and last > self.config.length:
@@ -72,7 +76,14 @@ class _Stack(nn.Module):
         x = self.tokens(tokens)
         if self.positions is not None:
             x = x + self.positions(positions).to(x.dtype)
-        found: Tensor = self.dropout(x)
+        if self.types is not None:
+            x = x + self.types(torch.zeros_like(tokens) if types is None else types)
+        elif types is not None:
+            raise ValueError(
+                "types: the tokens of this model are of no types; make it with Config(types=2) or "
+                "more, or leave them out"
+            )
+        found: Tensor = self.dropout(self.embedding_norm(x))
         return found
 
     def _through(self, x: Tensor, around: Surroundings, cache: Cache | None) -> Tensor:
@@ -107,16 +118,18 @@ class Encoder(_Stack):
         *,
         key_padding: Tensor | None = None,
         global_tokens: Tensor | None = None,
+        types: Tensor | None = None,
     ) -> Tensor:
         """`(B, N, width)` for tokens `(B, N)`.
 
         Args:
             key_padding: bool `(B, N)`, True for a real token.
             global_tokens: bool `(B, N)`, True for a global one.
+            types: int `(B, N)`, below the config's `types`; None is all of type 0.
         """
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         around = Surroundings(positions, key_padding, global_tokens)
-        return self._through(self._embedded(tokens, positions), around, None)
+        return self._through(self._embedded(tokens, positions, types), around, None)
 
 
 class Decoder(_Stack):
@@ -129,6 +142,10 @@ class Decoder(_Stack):
     """
 
     def __init__(self, config: Config, mechanisms: Mechanisms, *, cross: bool = False) -> None:
+        if config.types:
+            raise ValueError(
+                f"types are of an encoder's tokens: a decoder's config has 0, got {config.types}"
+            )
         super().__init__(config, mechanisms, (lambda layer: Attention()) if cross else None)
         for layer, mechanism in enumerate(self.mechanisms):
             if not mechanism.causal:

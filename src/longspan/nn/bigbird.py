@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import describe, need_int
-from ..patterns import BlockWindow, Global, Pattern, Random
+from ..patterns import BlockWindow, Global, Pattern, PerHead, Random
 from .mechanism import NO_SETTING, Asked, Mechanism, Setting
 
 __all__ = ["BigBird"]
@@ -33,12 +33,13 @@ class BigBird(Mechanism):
     dict. A shorter input uses the part that exists. Padding at the end changes no real token's
     output; blocks are counted from position 0, so padding at the start would shift them.
 
-    Differs from the paper: one draw for all heads; the last global tokens are counted from the
-    sample's end, where the paper's length is a multiple of the block. ETC's relative positions and
-    its loss on global tokens are a model's matter. Hugging Face's code differs more: random blocks
-    depend on the input's length; in evaluation every one of them is block 0, which the softmax then
-    counts 1 + drawn times; inputs of up to (5 + 2·drawn)·block tokens, 704 by default, get full
-    attention, and a model that has once switched to it stays there.
+    Differs from the paper: one draw for all heads, unless `table` has one for each; the last global
+    tokens are counted from the sample's end, where the paper's length is a multiple of the block.
+    ETC's relative positions and its loss on global tokens are a model's matter. Hugging Face's code
+    differs more: random blocks depend on the input's length; in evaluation every one of them is
+    block 0, which the softmax then counts 1 + drawn times; inputs of up to (5 + 2·drawn)·block
+    tokens, 704 by default, get full attention, and a model that has once switched to it stays
+    there. `longspan.hf.from_bigbird` loads its checkpoints.
 
     Args:
         length: the most positions it will see.
@@ -47,7 +48,8 @@ class BigBird(Mechanism):
         drawn: random blocks for each query block; None is 3, or 0 with extra tokens. With `table`
             it is as wide as that.
         seed: of the draw; give each layer another.
-        table: the draw itself, int `(query blocks, drawn)`, a negative entry for an empty place.
+        table: the draw itself, int `(query blocks, drawn)`, or `(heads, query blocks, drawn)` with
+            one for each head; a negative entry for an empty place.
         global_blocks: blocks at each end that are global; None is 1, or 0 with extra tokens.
         tokens: `"internal"` or `"extra"`: where global tokens come from.
 
@@ -65,7 +67,7 @@ class BigBird(Mechanism):
         window: int = 3,
         drawn: int | None = None,
         seed: int = 0,
-        table: Tensor | Sequence[Sequence[int]] | None = None,
+        table: Tensor | Sequence[Any] | None = None,
         global_blocks: int | None = None,
         tokens: Literal["internal", "extra"] = "internal",
     ) -> None:
@@ -91,13 +93,14 @@ class BigBird(Mechanism):
         if table is None:
             drawn = (3 if internal else 0) if drawn is None else drawn
             need_int("BigBird: drawn", drawn, at_least=0)
-            rows = self._draw(drawn, seed, global_blocks)
+            found = torch.tensor(self._draw(drawn, seed, global_blocks), dtype=torch.int64)
         else:
-            rows = self._checked(table, drawn)
+            found = self._checked(table, drawn)
+        if found.dim() == 3:
+            self.num_heads = len(found)
         # The pattern holds the numbers themselves: reading a buffer would wait for a GPU.
-        self._set_patterns(rows)
-        drawn = len(rows[0]) if rows else 0
-        self.register_buffer("table", torch.tensor(rows, dtype=torch.int64) if drawn else None)
+        self._set_patterns(found)
+        self.register_buffer("table", found if found.numel() else None)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -118,45 +121,51 @@ class BigBird(Mechanism):
         source = Random(drawn, self.block, seed, self.length, beyond=self.side, ends=ends)
         return _filled(source.table_for(self.length), drawn)
 
-    def _checked(
-        self, table: Tensor | Sequence[Sequence[int]], drawn: int | None
-    ) -> list[list[int]]:
-        """A draw that was given, with rows of one width."""
-        given = Random(1, self.block, table=table).table or ()
-        width = max((len(row) for row in given), default=0)
+    def _checked(self, table: Tensor | Sequence[Any], drawn: int | None) -> Tensor:
+        """A draw that was given, of all heads or of each, with rows of one width."""
+        heads = _by_head(table)
+        given = [Random(1, self.block, table=own).table or () for own in heads or [table]]
+        width = max((len(row) for own in given for row in own), default=0)
         blocks = -(-self.length // self.block)
-        if len(given) != blocks:
-            raise ValueError(
-                f"BigBird: table must have a row for each of the {blocks} blocks of length "
-                f"{self.length}, got {len(given)}"
-            )
+        for own in given:
+            if len(own) != blocks:
+                raise ValueError(
+                    f"BigBird: table must have a row for each of the {blocks} blocks of length "
+                    f"{self.length}, got {len(own)}"
+                )
         if drawn is not None and drawn != width:
             raise ValueError(
                 f"BigBird: table has {width} blocks in a row, but drawn is {drawn}; leave drawn out"
             )
-        largest = max((key for row in given for key in row), default=-1)
+        largest = max((key for own in given for row in own for key in row), default=-1)
         if largest >= blocks:
             raise ValueError(
                 f"BigBird: table must hold key blocks below {blocks}, or negative numbers for "
                 f"empty places, got {largest}"
             )
-        return _filled(given, width)
+        filled = torch.tensor([_filled(own, width) for own in given], dtype=torch.int64)
+        return filled if heads else filled[0]
 
-    def _set_patterns(self, rows: list[list[int]]) -> None:
+    def _set_patterns(self, table: Tensor) -> None:
         """Makes what is the same in every call, once: a pattern seen before is quicker to lay
         out.
         """
         pattern: Pattern = BlockWindow(self.block, self.side, self.side)
-        if rows and rows[0]:
-            pattern = pattern | Random(len(rows[0]), self.block, length=self.length, table=rows)
+        if table.numel():
+            pattern = pattern | self._random(table)
         size = self.global_size
         self._blocks = pattern
         self._unpadded = pattern | Global(size) | Global(-size) if size else pattern
 
+    def _random(self, table: Tensor) -> Pattern:
+        if table.dim() == 3:
+            return PerHead([self._random(own) for own in table])
+        return Random(table.shape[1], self.block, length=self.length, table=table)
+
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         if self.table is not None and not self.table.is_meta:
-            self._set_patterns(self.table.tolist())
+            self._set_patterns(self.table)
 
     @property
     def causal(self) -> bool:
@@ -192,11 +201,22 @@ class BigBird(Mechanism):
         return self._blocks | Global(real & ((real.cumsum(-1) <= size) | (after <= size)))
 
     def extra_repr(self) -> str:
-        drawn = 0 if self.table is None else self.table.shape[1]
+        drawn = 0 if self.table is None else self.table.shape[-1]
         return (
             f"length={self.length}, block={self.block}, window={2 * self.side + 1}, "
             f"drawn={drawn}, tokens={self.tokens!r}, global_tokens={self.global_size} a side"
         )
+
+
+def _by_head(table: Tensor | Sequence[Any]) -> Sequence[Any] | None:
+    """The tables of all heads, where each has its own."""
+    if isinstance(table, Tensor):
+        return list(table) if table.dim() == 3 else None
+    deep = isinstance(table, (list, tuple)) and any(
+        isinstance(row, (list, tuple)) and any(isinstance(one, (list, tuple)) for one in row)
+        for row in table
+    )
+    return table if deep else None
 
 
 def _filled(rows: Sequence[Sequence[int]], width: int) -> list[list[int]]:

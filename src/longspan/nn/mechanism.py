@@ -25,12 +25,15 @@ class Setting(NamedTuple):
         key_padding: bool `(B, M)`, True for a real token; the others do not exist.
         global_tokens: bool `(B, M)`, True for tokens that see everything and that everything sees.
         dropout: share of the probabilities to drop.
+        weights: how much pairs count by the layer's own account, such as a bias by distance; they
+            act before those of the mechanism.
     """
 
     x: Tensor | None = None
     key_padding: Tensor | None = None
     global_tokens: Tensor | None = None
     dropout: float = 0.0
+    weights: tuple[Weight, ...] = ()
 
 
 NO_SETTING = Setting()
@@ -95,7 +98,7 @@ class Mechanism(nn.Module):
             k,
             v,
             asked.pattern,
-            weight=asked.weight or None,
+            weight=(*setting.weights, *asked.weight) or None,
             normalizer=asked.normalizer,
             key_padding=setting.key_padding,
             dropout=setting.dropout if self.training else 0.0,
@@ -113,7 +116,7 @@ class Mechanism(nn.Module):
             k,
             v,
             asked.pattern,
-            weight=asked.weight or None,
+            weight=(*setting.weights, *asked.weight) or None,
             normalizer=asked.normalizer,
             key_padding=setting.key_padding,
         )

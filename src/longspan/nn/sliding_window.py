@@ -36,7 +36,7 @@ class SlidingWindow(Mechanism):
     Differs from the paper's and from Hugging Face's code: any length, without padding to a multiple
     of the window; each side and each head may have its own window; a pair is either there or not,
     where they add −10000 to the score; rows of padded tokens are computed like others, not set
-    to 0.
+    to 0. `longspan.hf.from_longformer` loads checkpoints.
 
     Args:
         embed_dim: channels of the layer.
@@ -186,6 +186,11 @@ class SlidingWindow(Mechanism):
     def _input(self, y: Tensor, tokens: Tensor, setting: Setting) -> Tensor:
         """The layer's input, checked."""
         x, (batch, heads, n, size) = setting.x, y.shape
+        if setting.weights:
+            raise ValueError(
+                "SlidingWindow: rows of global tokens with projections of their own take no "
+                "Setting(weights=…); make it with global_projections=False"
+            )
         if x is None:
             raise ValueError(
                 "SlidingWindow: global tokens with projections of their own need the layer's "

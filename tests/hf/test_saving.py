@@ -112,6 +112,25 @@ def test_an_adapter_goes_onto_another_copy(kind: str, tmp_path: Path) -> None:
     assert inside.config._attn_implementation == "eager"
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_model_that_writes_comes_back(kind: str, tmp_path: Path) -> None:
+    """Weights that are tied stay so."""
+    made = model(kind, writes=True)
+    use(made, LearnedWindow(32, 4, mean_reach=3, max_reach=6, causal=True))
+    save(made, tmp_path)
+    again = load(tmp_path)
+    assert type(again) is type(made)
+    options: dict[str, Any] = dict(
+        attention_mask=padding("left"), max_new_tokens=6, do_sample=False
+    )
+    assert torch.equal(again.generate(tokens(), **options), made.generate(tokens(), **options))
+    tied = [
+        one.get_output_embeddings().weight is one.get_input_embeddings().weight
+        for one in (again, made)
+    ]
+    assert tied == [kind == "gpt2"] * 2
+
+
 def test_longer_positions_and_a_head_come_back(tmp_path: Path) -> None:
     made = transformers.BertForSequenceClassification(model("bert").config).eval()
     lengthen(made, 100)

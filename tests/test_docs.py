@@ -29,6 +29,7 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     text = page.read_text()
     if page.name == "hugging_face.md":
         pytest.importorskip("transformers")
+        pytest.importorskip("peft")
     for block in BLOCK.finditer(text):
         line = text[: block.start(1)].count("\n")
         code = compile("\n" * line + block.group(1), str(page), "exec")

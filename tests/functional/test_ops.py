@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch._dynamo.testing
+import torch.utils._pytree
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import longspan as ls
 from longspan.functional.attention import prepared
@@ -133,6 +135,24 @@ class LearnedWindow(nn.Module):
             weight=[Bell(variance, threshold=0.5, max_reach=16), Alibi(self.slopes)],
             normalizer=Entmax(self.alpha),
         )
+
+
+@pytest.mark.parametrize("backend", ["torch", "auto"])
+def test_gradients_lie_in_memory_as_was_promised(backend: str) -> None:
+    """Also of tensors that lie in it in another order, as what einsum gives does."""
+    q, k, v = (x.detach().transpose(1, 2).contiguous().transpose(1, 2) for x in inputs(20))
+    variance = (torch.rand(2, 1, 20) * 30 + 1).transpose(0, 1)
+    bias = torch.randn(2, 1, 20, 20).transpose(0, 1).transpose(2, 3)
+    call = prepared(q, k, v, weight=[Bell(variance, threshold=0.5), Bias(bias)])
+    e = encode(call.meaning)
+    rest = (e.ints, e.floats, e.text, call.settings.scale, 0.0, backend)
+    out, limits = attention_op(q, k, v, None, None, e.learned, e.fixed, *rest)
+    args = (torch.randn_like(out), out, limits, q, k, v, None, None, e.learned, e.fixed, *rest)
+    found = attention_backward_op(*args, [True, True])
+    with FakeTensorMode() as mode:
+        moved = torch.utils._pytree.tree_map_only(Tensor, mode.from_tensor, args)
+        promised = attention_backward_op(*moved, [True, True])
+    assert [x.stride() for x in found] == [x.stride() for x in promised]
 
 
 @pytest.mark.parametrize("strict", [True, False])

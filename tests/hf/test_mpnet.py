@@ -64,7 +64,7 @@ def test_the_bias_is_a_small_table() -> None:
     x = torch.zeros(1, 300, 32)
     wanted = made.encoder.compute_position_bias(x)
     use(made, Window(5, 5))
-    found = made.encoder.compute_position_bias(x)
+    found = made.encoder.compute_position_bias(x).bias
     assert isinstance(found, DistanceBias) and found.table.shape == (4, 257)
     place = torch.arange(300)
     away = (place[None, :] - place[:, None]).clamp(-128, 128) + 128

@@ -12,6 +12,7 @@ from longspan.models import Config, Decoder, Encoder, EncoderDecoder, LanguageMo
 from longspan.models.transformer import Mechanisms
 from longspan.nn import Attention, LearnedWindow, SlidingWindow
 from longspan.patterns import Causal, Full, Window
+from longspan.weights import Ramp
 
 WIDTH, HEADS = 16, 2
 
@@ -20,6 +21,7 @@ MECHANISMS: dict[str, Mechanisms] = {
     "window": lambda layer: Attention(Window(3 + layer, 0)),
     "sliding": lambda layer: SlidingWindow(WIDTH, HEADS, left=4, causal=True),
     "learned": lambda layer: LearnedWindow(WIDTH, HEADS, mean_reach=3, max_reach=6, causal=True),
+    "ramp": lambda layer: Attention(Causal(), weight=Ramp(2.0 + layer, 2.0)),
 }
 
 

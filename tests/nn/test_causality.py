@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+import longspan as ls
 from longspan.nn.causality import is_causal, keys_remembered
 from longspan.patterns import (
     BlockWindow,
@@ -22,6 +25,7 @@ from longspan.patterns import (
     sparse_fixed,
     sparse_strided,
 )
+from longspan.weights import Alibi, Bell, Ramp, Weight
 
 CASES: list[tuple[Pattern, bool, int | None]] = [
     (Full(), False, None),
@@ -65,3 +69,35 @@ def test_structure(pattern: Pattern, causal: bool, keys: int | None) -> None:
         assert not mask[offset < 0].any()
     if keys is not None:
         assert not mask[offset >= keys].any()
+
+
+WEIGHTS: list[tuple[Pattern, tuple[Weight, ...], int | None]] = [
+    (Causal(), (Ramp(2.0, 3.0),), 5),
+    (Causal(), (Ramp(2.5, 3.0),), 6),
+    (Causal(), (Ramp(-9.0, 3.0),), 1),
+    (Window(2, 0), (Ramp(2.0, 3.0),), 3),
+    (Causal(), (Bell(8.0, threshold=0.5),), 4),
+    (Causal(), (Bell(8.0, threshold=0.5, max_reach=2),), 3),
+    (Causal(), (Bell(8.0, max_reach=6),), 7),
+    (Causal(), (Bell(torch.full((1, 2, 1), 1e6), threshold=0.5, max_reach=6),), 7),
+    (Causal(), (Bell(8.0, max_reach=6), Ramp(1.0, 1.0), Alibi(torch.ones(2))), 2),
+    (Causal(), (Bell(8.0),), None),
+    (Causal(), (Bell(torch.full((1, 2, 1), 8.0), threshold=0.5),), None),
+    (Causal(), (Ramp(torch.tensor([1.0, 2.0]), 1.0),), None),
+    (Causal(), (Ramp(1.0, 1.0, exempt=Global(1)),), None),
+    (Full(), (Ramp(1.0, 1.0),), None),
+    (Causal() & (Window(2, 2) | Global(1)), (Ramp(1.0, 1.0),), None),
+]
+
+
+@pytest.mark.parametrize(("pattern", "weights", "keys"), WEIGHTS, ids=[str(c[1]) for c in WEIGHTS])
+def test_reaches_of_weights(pattern: Pattern, weights: Any, keys: int | None) -> None:
+    """The bound holds, and no smaller one does."""
+    assert keys_remembered(pattern, weights) == keys
+    if keys is None:
+        return
+    q = torch.randn(1, 2, 24, 4)
+    mass = ls.attention_map(q, q, pattern, weight=weights)[0].amax(0)
+    offset = torch.arange(24)[:, None] - torch.arange(24)
+    assert not mass[offset >= keys].any()
+    assert keys == 1 or mass[offset == keys - 1].all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -180,6 +181,21 @@ def test_causal_factor_follows_training_and_stands_in_evaluation() -> None:
     assert torch.equal(made.factor, factor)
 
 
+@pytest.mark.filterwarnings("ignore:.*lru_cache.*:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_causal_factor_follows_in_a_compiled_program() -> None:
+    torch._dynamo.reset()
+    made, (q, k, v) = window(causal=True), inputs()
+    wanted = deepcopy(made)
+    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
+    start = made.factor.clone()
+    for _ in range(2):
+        compiled(q, k, v)
+        wanted(q, k, v)
+    torch.testing.assert_close(made.factor, wanted.factor)
+    assert not torch.equal(made.factor, start)
+
+
 def test_load_reach_is_bit_equal_and_frozen() -> None:
     source = window()
     made = LearnedWindow(EMBED, HEADS, mean_reach=9, max_reach=20, threshold=0.6)
@@ -223,3 +239,27 @@ def test_errors(options: dict[str, Any], told: str) -> None:
     arguments = {"embed_dim": EMBED, "num_heads": HEADS, "mean_reach": 5, "max_reach": 12}
     with pytest.raises(ValueError, match=told):
         LearnedWindow(**{**arguments, **options})
+
+
+@pytest.mark.parametrize("budget", ["reach", "variance", "pairs"])
+@pytest.mark.parametrize("nothing", ["one token", "all global", "all padded"])
+def test_nothing_to_share_out(budget: Any, nothing: str) -> None:
+    """Beside a sample that has something; the first is what its values say, and its gradient is
+    there.
+    """
+    made, (q, k, v) = window(budget=budget), inputs()
+    q.requires_grad_()
+    marked = torch.zeros(2, q.shape[2], dtype=torch.bool)
+    marked[0] = True
+    if nothing == "all global":
+        setting = Setting(global_tokens=marked)
+    else:
+        real = ~marked
+        real[0, 0] = nothing == "one token"
+        setting = Setting(key_padding=real)
+    y = made(q, k, v, setting)
+    y.sum().backward()
+    assert bool(y.isfinite().all()) and q.grad is not None and bool(q.grad.isfinite().all())
+    if nothing == "one token":
+        torch.testing.assert_close(y[0, :, 0], v[0, :, 0])
+    torch.testing.assert_close(y[1:], made(q[1:], k[1:], v[1:]))

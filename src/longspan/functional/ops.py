@@ -69,7 +69,9 @@ def attention_backward_op(
     """Gradients of q, k, v, and of those learned tensors that are wanted."""
     meaning = decode(text, learned, fixed, ints, floats)
     settings = Settings(scale, key_padding, dropout, seed)
-    return passes.backward(grad, out, limits, q, k, v, meaning, settings, backend, learned, wanted)
+    found = passes.backward(grad, out, limits, q, k, v, meaning, settings, backend, learned, wanted)
+    # Traced programs know how these lie in memory; kernels sum them up in ways of their own.
+    return found[:3] + [x.contiguous() for x in found[3:]]
 
 
 @attention_backward_op.register_fake
@@ -78,7 +80,7 @@ def _(
 ) -> list[Tensor]:
     learned, wanted = rest[2], rest[-1]
     found = [torch.empty_like(x) for x in (q, k, v)]
-    return found + [torch.empty_like(x) for x, want in zip(learned, wanted, strict=True) if want]
+    return found + [x.new_empty(x.shape) for x, want in zip(learned, wanted, strict=True) if want]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

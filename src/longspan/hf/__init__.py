@@ -7,6 +7,7 @@ from .lengthen import lengthen
 from .longformer import from_longformer
 from .profiling import Profile, profile
 from .register import register
+from .saving import load, load_adapter, save, save_adapter
 
 __all__ = [
     "Profile",
@@ -14,8 +15,12 @@ __all__ = [
     "from_longformer",
     "head_of",
     "lengthen",
+    "load",
+    "load_adapter",
     "profile",
     "register",
     "restore",
+    "save",
+    "save_adapter",
     "use",
 ]

@@ -13,11 +13,12 @@ from ..functional.encoding import Meaning
 from ..nn import Attention, Mechanism, Setting
 from ..nn.causality import by_distance, is_causal
 from ..normalizers import Softmax
-from ..patterns import Causal, Full, Mask, Pattern
+from ..patterns import Causal, Full, Global, Mask, Pattern
 from ..weights import Bias, Weight
+from .global_tokens import check_global_tokens, waits
 from .sight import Sight
 
-__all__ = ["PLACE", "attend"]
+__all__ = ["PLACE", "attend", "mechanism_of"]
 
 # Under this name an attention module holds its mechanism.
 PLACE = "longspan"
@@ -33,6 +34,16 @@ REFUSED = {
 }
 
 
+def mechanism_of(layer: nn.Module) -> Mechanism | None:
+    """The mechanism that a layer computes by."""
+    held: Any = getattr(layer, PLACE, None)
+    if held is None or isinstance(held, Mechanism):
+        return held
+    # PEFT wraps what it trains and keeps; its attributes are those of the one that is active.
+    found: Mechanism = held.asks.__self__
+    return found
+
+
 def attend(
     module: nn.Module,
     query: Tensor,
@@ -43,6 +54,8 @@ def attend(
     scaling: float | None = None,
     is_causal: bool | None = None,
     weights: tuple[Weight, ...] = (),
+    global_tokens: Tensor | None = None,
+    layer_input: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention of one layer, in the form that transformers calls it.
@@ -59,6 +72,8 @@ def attend(
         scaling: of the scores; None is 1/√D.
         is_causal: for a layer without a mask; None is what the module says of itself.
         weights: what the model adds to its scores besides the mask.
+        global_tokens: bool `(B, M)`, for a layer with a pattern or mechanism of its own.
+        layer_input: `(B, N, E)`, for a mechanism with projections of its own.
         others: all else that a model passes on; raises where it would change the answer.
 
     Returns:
@@ -73,20 +88,32 @@ def attend(
             f"got {n} and {key.shape[2]}"
         )
     _refuse_packing(sight, biases, others)
-    mechanism = getattr(module, PLACE, None)
+    mechanism = mechanism_of(module)
     if mechanism is not None and not sight.aligned:
         raise ValueError(
             f"longspan: {type(module).__name__} has a pattern or mechanism of its own, which has "
             "to know where the queries are, and the cache is larger than what it holds: use a "
             "DynamicCache"
         )
+    if mechanism is None:
+        global_tokens = None
+    elif global_tokens is not None:
+        check_global_tokens(global_tokens, batch, key.shape[2])
+    elif waits(module):
+        raise ValueError(
+            f"longspan: the model found global tokens, and does not hand them down to its "
+            f"{type(module).__name__}"
+        )
     if mechanism is None or isinstance(mechanism, Attention):
         meaning = PLAIN if mechanism is None else mechanism.meaning
+        pattern = meaning.pattern
+        if global_tokens is not None and not isinstance(pattern, Full):
+            pattern = pattern | Global(global_tokens)
         y = attention(
             query,
             key,
             value,
-            _joined(meaning.pattern, sight),
+            _joined(pattern, sight),
             weight=(*weights, *meaning.weights, *biases),
             normalizer=meaning.normalizer,
             scale=scaling,
@@ -99,7 +126,7 @@ def attend(
         if scaling is not None and scaling != usual:
             # A mechanism scales by itself, and may read its queries for more than scores.
             key = key * (scaling / usual)
-        setting = Setting(key_padding=sight.padding, dropout=dropout, weights=weights)
+        setting = Setting(layer_input, sight.padding, global_tokens, dropout, weights)
         y = mechanism(query, key, value, setting)
     return y.transpose(1, 2).contiguous(), None
 
@@ -136,6 +163,9 @@ def _collects_weights() -> bool:
     from transformers.utils import output_capturing
 
     collector = getattr(output_capturing, "_active_collector", None)
+    if torch.compiler.is_compiling() and not getattr(collector, "compiling", False):
+        # A layer that is compiled by itself: what its model was asked for cannot be traced.
+        return False
     collected = None if collector is None else collector.get()
     return collected is not None and any(name.endswith("attentions") for name in collected)
 

@@ -14,9 +14,11 @@ from ..nn import Attention, Mechanism
 from ..patterns import Pattern, Window
 from . import mpnet
 from .attention import PLACE
+from .global_tokens import GlobalTokens, forget_hooks, give_input, set_global_tokens
+from .projections import start_projections
 from .register import NAME, register
 
-__all__ = ["attention_layers", "restore", "turn", "use"]
+__all__ = ["attention_layers", "fitting", "put", "restore", "turn", "use"]
 
 Choice = Pattern | Mechanism
 
@@ -28,6 +30,8 @@ def use(
     model: nn.Module,
     mechanism: Choice | Callable[[int], Choice | None],
     layers: Iterable[int] | None = None,
+    *,
+    global_tokens: GlobalTokens | None = None,
 ) -> None:
     """Puts a pattern or a mechanism into the attention of a model's layers, in place.
 
@@ -35,6 +39,11 @@ def use(
     that it trains, moves and is saved with the model. What the model asks for itself still holds:
     padding, causality, windows of its config, masks. Layers that are left out compute their own
     attention, by longspan. A second call changes the layers that it names.
+
+    Global tokens come with a call, as `model(…, global_tokens=mask)`, bool `(B, N)`, or are found
+    in every call by a function, which needs nothing of whoever calls the model. A pattern becomes
+    `pattern | Global(mask)`; a mechanism has its own use for them. The projections of a
+    `SlidingWindow` start as copies of the layer's, unless they were set before.
 
     Args:
         model: any model whose attention goes through transformers' `AttentionInterface`: BERT,
@@ -44,6 +53,10 @@ def use(
             function that takes the number of a layer, from 0, and gives either, or None to leave
             the layer as it is.
         layers: numbers of layers; None is all.
+        global_tokens: a function that gives the global tokens of a call, bool `(B, N)`. It takes
+            the model's `input_ids`, and whatever else its arguments are called by: `lambda
+            input_ids, token_type_ids: token_type_ids == 0`. It holds for all layers. None leaves
+            what an earlier call gave.
 
     Raises:
         ValueError: for a pattern or mechanism that looks ahead in a causal model.
@@ -58,12 +71,27 @@ def use(
                 continue
         elif isinstance(mechanism, Mechanism):
             given = deepcopy(mechanism)
-        made[number] = _fitting(given, found[number], f"layer {number} of {type(model).__name__}")
+        made[number] = fitting(given, found[number], f"layer {number} of {type(model).__name__}")
+    for number, one in made.items():
+        if not start_projections(one, found[number]):
+            raise ValueError(
+                f"use: {type(one).__name__} starts from copies of the layer's projections, and "
+                f"those of {type(found[number]).__name__} have names that are not known here: "
+                "call its copy_projections(q, k, v) first, or make it with "
+                "global_projections=False"
+            )
+    set_global_tokens(model, found, global_tokens)
+    put(model, found, made)
+
+
+def put(model: nn.Module, found: list[nn.Module], made: dict[int, Mechanism]) -> None:
+    """Gives layers their mechanisms, which fit."""
     _switch(model)
     for number, one in made.items():
         layer = found[number]
         own = next(layer.parameters())
         layer.add_module(PLACE, one.to(own.device).train(layer.training))
+        give_input(layer, one)
 
 
 def restore(model: nn.Module) -> None:
@@ -74,6 +102,7 @@ def restore(model: nn.Module) -> None:
     for layer in attention_layers(model):
         if hasattr(layer, PLACE):
             delattr(layer, PLACE)
+    forget_hooks(model)
     turn(model, before)
     mpnet.detach(model)
     # A model inside this one may have been given to `use` by itself.
@@ -143,7 +172,7 @@ def _chosen(layers: Iterable[int] | None, count: int) -> list[int]:
     return chosen
 
 
-def _fitting(given: Any, layer: nn.Module, where: str) -> Mechanism:
+def fitting(given: Any, layer: nn.Module, where: str) -> Mechanism:
     """The mechanism that a layer is to hold, if it may."""
     if not isinstance(given, (Pattern, Mechanism)):
         raise TypeError(

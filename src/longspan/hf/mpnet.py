@@ -4,13 +4,15 @@ It has a bias by distance, one for all layers, which its encoder makes as a tens
 Both are replaced on the model's own modules: the encoder gives its layers a `DistanceBias`, a small
 table that is the same thing, and the layers attend by longspan with it. Where they get a tensor
 instead, because the model was turned to another implementation, they compute as they did.
+
+Global tokens, which the model would keep to itself, go to the layers with the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +23,10 @@ from .register import NAME
 
 __all__ = ["attach", "detach", "is_attached", "is_attention"]
 
-ATTENTION, ENCODER = "MPNetSelfAttention", "MPNetEncoder"
+ATTENTION, ENCODER, MODEL = "MPNetSelfAttention", "MPNetEncoder", "MPNetModel"
+
+# Under this name an encoder has the global tokens of the call that is under way.
+UNDER_WAY = "_longspan_under_way"
 
 # From this distance on, all share one bucket.
 FAR = 128
@@ -55,31 +60,55 @@ def _replaced(model: nn.Module) -> Iterator[tuple[nn.Module, str, Any]]:
             yield part, "forward", _forward
         elif _is(part, ENCODER):
             yield part, "compute_position_bias", _position_bias
+        elif _is(part, MODEL):
+            yield part, "forward", _model_forward
 
 
 def _is(module: nn.Module, name: str) -> bool:
     return any(kind.__name__ == name for kind in type(module).__mro__)
 
 
-def _position_bias(self: Any, x: Tensor, *others: Any, **named: Any) -> DistanceBias | Tensor:
-    """The encoder's bias by distance: `(H, 2 · FAR + 1)`, with a gradient to its embedding."""
+class Handed(NamedTuple):
+    """What the encoder hands to its layers in the place of its bias.
+
+    Attributes:
+        bias: `(H, 2 · FAR + 1)`, with a gradient to its embedding.
+        global_tokens: those of the call.
+    """
+
+    bias: DistanceBias
+    global_tokens: Tensor | None
+
+
+def _model_forward(self: Any, *args: Any, global_tokens: Tensor | None = None, **named: Any) -> Any:
+    """The model, which takes global tokens too."""
+    setattr(self.encoder, UNDER_WAY, global_tokens)
+    try:
+        return type(self).forward(self, *args, **named)
+    finally:
+        delattr(self.encoder, UNDER_WAY)
+
+
+def _position_bias(self: Any, x: Tensor, *others: Any, **named: Any) -> Handed | Tensor:
+    """The encoder's bias by distance."""
     if self.config._attn_implementation != NAME:
         bias: Tensor = type(self).compute_position_bias(self, x, *others, **named)
         return bias
     offsets = torch.arange(-FAR, FAR + 1, device=x.device)
-    return DistanceBias(self.relative_attention_bias(self.relative_position_bucket(offsets)).T)
+    table = self.relative_attention_bias(self.relative_position_bucket(offsets)).T
+    return Handed(DistanceBias(table), getattr(self, UNDER_WAY, None))
 
 
 def _forward(
     self: Any,
     hidden_states: Tensor,
     attention_mask: Any = None,
-    position_bias: DistanceBias | Tensor | None = None,
+    position_bias: Handed | Tensor | None = None,
     output_attentions: bool = False,
     **others: Any,
 ) -> tuple[Tensor, ...]:
     """A layer's attention, with its own projections and dropout."""
-    if not isinstance(position_bias, DistanceBias):
+    if not isinstance(position_bias, Handed):
         found: tuple[Tensor, ...] = type(self).forward(
             self, hidden_states, attention_mask, position_bias, output_attentions, **others
         )
@@ -94,7 +123,9 @@ def _forward(
         attention_mask,
         dropout=self.dropout.p if self.training else 0.0,
         is_causal=False,
-        weights=(position_bias,),
+        global_tokens=position_bias.global_tokens,
+        layer_input=hidden_states,
+        weights=(position_bias.bias,),
         output_attentions=output_attentions,
     )
     return (self.o(y.flatten(2)),)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import torch
@@ -34,6 +33,8 @@ class Sight:
         first_key: position in the text of the first key; not 0 once a cache forgets.
         aligned: the last query sits at the last key. Not so in a cache that is larger than what it
             holds.
+        pattern: all of it as a pattern, but for padding, which is none. Made once, for all layers
+            to share.
     """
 
     shape: tuple[int, int, int, int]
@@ -44,6 +45,10 @@ class Sight:
     allowed: Tensor | None = None
     first_key: int = 0
     aligned: bool = True
+    pattern: Pattern = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pattern", self._as_pattern())
 
     @property
     def ndim(self) -> int:
@@ -68,9 +73,7 @@ class Sight:
             "then goes with longspan.hf.use(model, pattern)"
         )
 
-    @cached_property
-    def pattern(self) -> Pattern:
-        """As a pattern; padding, which is no pattern, apart."""
+    def _as_pattern(self) -> Pattern:
         if self.allowed is not None:
             return Mask(self.allowed)
         found: Pattern
@@ -170,6 +173,8 @@ def _rules(function: Callable[..., Any]) -> dict[str, Any] | None:
             narrow("right", 0)
         elif part is made.bidirectional_mask_function:
             continue
+        elif not held:
+            return None
         elif code is looks_back:
             # Their window counts the query itself.
             narrow("left", held["sliding_window"] - 1)
@@ -185,8 +190,9 @@ def _rules(function: Callable[..., Any]) -> dict[str, Any] | None:
 
 def _parts(function: Callable[..., Any], joined: object) -> Iterator[Callable[..., Any]]:
     """The functions that all have to agree."""
-    if _code(function) is joined:
-        for part in _held(function)["mask_functions"]:
+    held = _held(function) if _code(function) is joined else {}
+    if held:
+        for part in held["mask_functions"]:
             yield from _parts(part, joined)
     else:
         yield function
@@ -197,7 +203,12 @@ def _code(function: Callable[..., Any]) -> object:
 
 
 def _held(function: Callable[..., Any]) -> dict[str, Any]:
-    """What a closure holds, by name."""
+    """What a closure holds, by name; nothing of one that is made while `torch.compile` traces, for
+    that has no cells yet.
+    """
     names = getattr(_code(function), "co_freevars", ())
-    cells = getattr(function, "__closure__", None) or ()
+    try:
+        cells = function.__closure__ or ()
+    except AttributeError:
+        return {}
     return {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}

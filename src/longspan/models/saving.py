@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..nn.describing import described, mechanism_from
+from ..nn.storing import Pair, aside
 from .config import Config
 from .language_model import LanguageModel, Translator
 from .transformer import Decoder, Encoder, EncoderDecoder
 
 __all__ = ["load", "save"]
 
-WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
-FORMAT = 1
+FILES = Pair("model.safetensors", "model.json", 1, "a saved model")
 
 # For each model the paths to its stacks, in the order in which it takes their mechanisms.
 STACKS: dict[type[nn.Module], tuple[str, ...]] = {
@@ -40,73 +37,32 @@ def save(model: nn.Module, folder: str | Path) -> None:
         known = ", ".join(sorted(own.__name__ for own in STACKS))
         raise TypeError(f"save: model must be one of {known}, got {kind.__name__}")
     config: Any = model.config
-    weights, again = _once(model.state_dict())
     description = {
-        "format": FORMAT,
         "kind": kind.__name__,
         "config": config.as_dict(),
         "mechanisms": [
             [described(own) for own in model.get_submodule(path).mechanisms]  # type: ignore[union-attr]
             for path in STACKS[kind]
         ],
-        "same": again,
     }
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving") as aside:
-        _safetensors().save_file(weights, Path(aside) / WEIGHTS)
-        text = json.dumps(description, indent=2) + "\n"
-        (Path(aside) / DESCRIPTION).write_text(text, encoding="utf-8")
-        for name in (WEIGHTS, DESCRIPTION):
-            (Path(aside) / name).replace(folder / name)
+    with aside(Path(folder)) as place:
+        FILES.write(place, model.state_dict(), description)
 
 
 def load(folder: str | Path) -> nn.Module:
     """The model that `save` wrote, in evaluation mode, on the CPU."""
     folder = Path(folder)
-    path = folder / DESCRIPTION
-    if not path.is_file():
-        raise FileNotFoundError(f"load: {folder} has no {DESCRIPTION}: is it a saved model?")
-    description = json.loads(path.read_text(encoding="utf-8"))
-    if description.get("format") != FORMAT:
-        raise ValueError(
-            f"load: {path} is of format {description.get('format')!r}, this version reads {FORMAT}"
-        )
+    description, path = FILES.describe("load", folder), folder / FILES.description
     kinds = {kind.__name__: kind for kind in STACKS}
     kind = kinds.get(description["kind"])
     if kind is None:
         raise ValueError(f"load: {path} has a model of kind {description['kind']!r}")
     stacks = [[mechanism_from(own) for own in stack] for stack in description["mechanisms"]]
     model = kind(Config(**description["config"]), *stacks)
-    weights = _safetensors().load_file(folder / WEIGHTS)
-    weights |= {name: weights[first] for name, first in description["same"].items()}
     try:
-        model.load_state_dict(weights)
+        model.load_state_dict(FILES.read(folder, description))
     except RuntimeError as error:
         raise ValueError(
-            f"load: {folder / WEIGHTS} does not fit its description: {error}"
+            f"load: {folder / FILES.tensors} does not fit its description: {error}"
         ) from None
     return model.eval()
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.torch
-    except ImportError as error:
-        raise ImportError("models in files need safetensors: pip install safetensors") from error
-    return safetensors.torch
-
-
-def _once(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """A state dict in which a tensor that has several names has the first one alone, and for the
-    other names that one.
-    """
-    first: dict[tuple[int, torch.Size], str] = {}
-    found, again = {}, {}
-    for name, tensor in state.items():
-        known = first.setdefault((tensor.data_ptr(), tensor.shape), name)
-        if tensor.numel() and known != name:
-            again[name] = known
-        else:
-            found[name] = tensor.contiguous()
-    return found, again

@@ -131,7 +131,7 @@ class Attention(Mechanism):
 
     @property
     def remembers(self) -> int | None:
-        return keys_remembered(self._given.pattern)
+        return keys_remembered(self._given.pattern, self._given.weights)
 
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         if setting.global_tokens is not None:

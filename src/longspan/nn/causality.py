@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..functional.reach import integer_reach
 from ..patterns import AllOf, AnyOf, Causal, Full, Pattern, PerHead, Strided, Window
+from ..weights import Bell, Ramp, Weight
 
 __all__ = ["by_distance", "is_causal", "keys_remembered"]
 
@@ -20,12 +27,16 @@ def is_causal(pattern: Pattern) -> bool:
     return False
 
 
-def keys_remembered(pattern: Pattern) -> int | None:
+def keys_remembered(pattern: Pattern, weights: Sequence[Weight] = ()) -> int | None:
     """How many of the last keys a query can reach, itself among them; None for all of them, or
     where the pattern may look ahead. A pattern that speaks of places in the text, and not of
-    distances alone, needs all of them to know where it is.
+    distances alone, needs all of them to know where it is. Weights bound it by a reach that is a
+    number; one in a tensor may change.
     """
-    return _back(pattern) if is_causal(pattern) and by_distance(pattern) else None
+    if not is_causal(pattern) or not by_distance(pattern):
+        return None
+    bounds = [_back(pattern), *map(_within_reach, weights)]
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def by_distance(pattern: Pattern) -> bool:
@@ -46,3 +57,16 @@ def _back(pattern: Pattern) -> int | None:
         bounds = [bound for bound in map(_back, pattern.patterns) if bound is not None]
         return max(bounds) if len(bounds) == len(pattern.patterns) else None
     return None
+
+
+def _within_reach(weight: Weight) -> int | None:
+    """As `_back`, of what a weight leaves."""
+    if weight.exempt is not None or not isinstance(weight, (Bell, Ramp)):
+        return None
+    if isinstance(weight, Bell) and isinstance(weight.variance, Tensor):
+        return None if weight.max_reach is None else weight.max_reach + 1
+    if isinstance(weight, Ramp) and isinstance(weight.span, Tensor):
+        return None
+    reach = integer_reach(weight, torch.device("cpu"))
+    # A query that sees nothing has a key of its own all the same.
+    return None if reach is None else max(int(reach), 0) + 1

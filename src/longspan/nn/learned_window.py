@@ -12,6 +12,7 @@ from ..patterns import Causal, Full, Global, Pattern
 from ..weights import Bell, reach_of, variance_of
 from .budgets import common_factor, room
 from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
+from .running import mean_of_all, recomputing
 
 __all__ = ["LearnedWindow"]
 
@@ -38,7 +39,9 @@ class LearnedWindow(Mechanism):
 
     A causal window may not look ahead, and the budget of a sequence depends on all of it. There c
     is a buffer: an estimate that follows the batches in training, after each of them, and stands
-    still in evaluation; the budget is met on average.
+    still in evaluation; the budget is met on average. Several processes (torch.distributed) share
+    one estimate, and have to train together. With gradient checkpointing, each call is followed by
+    its backward pass before the next.
 
     Differs from the reports it grows from (2022): they fixed the mean variance and capped it
     afterwards, so that the real mean reach fell short (108 of 128); `budget="variance"` meets
@@ -113,7 +116,9 @@ class LearnedWindow(Mechanism):
         for own in self.W_p:
             nn.init.xavier_uniform_(own)
         # What shares are multiplied by where a sequence must not be looked at as a whole.
-        self.register_buffer("factor", torch.tensor(self.start_reach, dtype=torch.float64))
+        # With a dim: compiled programs forget what they write into a float64 without one.
+        self.register_buffer("factor", torch.tensor([self.start_reach], dtype=torch.float64))
+        self._used_factor: Tensor | None = None
         self.last_reach: Tensor | None = None
 
     @property
@@ -150,15 +155,28 @@ class LearnedWindow(Mechanism):
         if self.budget is None:
             return self.start_reach * shares.sqrt()
         if self.is_causal:
-            # A copy: the buffer moves on before the gradient comes back.
-            found = self.factor.clone() * shares.double()
+            found = self._standing_factor() * shares.double()
             self._last_shares = shares.detach()
         else:
             found = self._factors(shares, setting)[:, None, None] * shares.double()
         return found.float()
 
+    def _standing_factor(self) -> Tensor:
+        """The running factor; in a call that is made again, the one that it had."""
+        if self._used_factor is None or not recomputing():
+            # A copy: the buffer moves on before the gradient comes back.
+            self._used_factor = self.factor.clone()
+        return self._used_factor
+
     def _factors(self, shares: Tensor, setting: Setting) -> Tensor:
         """c for every sample, float64 `(B,)`."""
+        found = self._shared_out(shares, setting)
+        # Where nobody can look anywhere (all tokens are global, or there is only one) there is
+        # nothing to share out, and any reach will do but 0, at which a bell has no width.
+        return torch.where(found > 0, found, self.start_reach)
+
+    def _shared_out(self, shares: Tensor, setting: Setting) -> Tensor:
+        """The c with which the budget is met, 0 where there is nothing to share out."""
         batch, heads, n = shares.shape
         real = torch.ones(batch, n, dtype=torch.bool, device=shares.device)
         if setting.key_padding is not None:
@@ -184,7 +202,8 @@ class LearnedWindow(Mechanism):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         y = super().forward(q, k, v, setting)
-        if self.is_causal and self.training and self.budget is not None:
+        follows = self.is_causal and self.training and self.budget is not None
+        if follows and not recomputing():
             self._follow(self._last_shares, setting)
         return y
 
@@ -192,7 +211,7 @@ class LearnedWindow(Mechanism):
     def _follow(self, shares: Tensor, setting: Setting) -> None:
         """Moves the running factor towards that of a batch, for the batches after it."""
         factors = self._factors(shares, setting)
-        self.factor.lerp_(factors.mean(), MOMENTUM)
+        self.factor.lerp_(mean_of_all(factors), MOMENTUM)
 
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         reach = self.reaches(q, setting)

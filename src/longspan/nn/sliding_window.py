@@ -49,6 +49,9 @@ class SlidingWindow(Mechanism):
         most_global: no sample has more global tokens than this, so that a GPU need not be waited
             for. More of them raise on a CPU, and give NaN in their rows elsewhere.
 
+    Attributes:
+        fresh: the global projections are as they were made, neither copied nor loaded yet.
+
     Reference:
         Beltagy, Peters, Cohan 2020, "Longformer: The Long-Document Transformer" (arXiv 2004.05150).
     """
@@ -88,6 +91,7 @@ class SlidingWindow(Mechanism):
         self.most_global = most_global
         # A causal window never has a global row.
         self.global_projections = global_projections and not causal
+        self.fresh = self.global_projections
         if self.global_projections:
             self.q_global = nn.Linear(embed_dim, embed_dim)
             self.k_global = nn.Linear(embed_dim, embed_dim)
@@ -128,6 +132,11 @@ class SlidingWindow(Mechanism):
                 f"queries of {self.embed_dim} channels, got {k} and {q}"
             )
         self.q_global, self.k_global, self.v_global = deepcopy(q), deepcopy(k), deepcopy(v)
+        self.fresh = False
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self.fresh = False
 
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         tokens = setting.global_tokens

@@ -1,0 +1,68 @@
+"""The projections of a layer of transformers, for mechanisms that start from copies of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..nn import Mechanism, SlidingWindow
+
+__all__ = ["start_projections"]
+
+# What models call the projections of queries, keys and values; or all three in one, in that order.
+APART = (
+    ("query", "key", "value"),
+    ("q_proj", "k_proj", "v_proj"),
+    ("q_lin", "k_lin", "v_lin"),
+    ("q", "k", "v"),
+)
+TOGETHER = ("Wqkv", "qkv")
+
+
+def start_projections(mechanism: Mechanism, layer: nn.Module) -> bool:
+    """Makes the projections of a mechanism copies of the layer's, unless they were set before.
+
+    A layer that turns its queries and keys by their positions does so after projecting: rows of
+    global tokens have no positions there.
+
+    Returns:
+        False where the mechanism has some, and the layer's are not known here.
+    """
+    if not isinstance(mechanism, SlidingWindow) or not mechanism.fresh:
+        return True
+    weights = _weights(layer)
+    if weights is None:
+        return False
+    mechanism.copy_projections(*(_linear(weight, bias) for weight, bias in weights))
+    return True
+
+
+def _weights(layer: nn.Module) -> list[tuple[Tensor, Tensor | None]] | None:
+    """Weight and bias of the three."""
+    found: Any = layer
+    for names in APART:
+        if all(hasattr(layer, name) for name in names):
+            return [(getattr(found, name).weight, getattr(found, name).bias) for name in names]
+    for name in TOGETHER:
+        if hasattr(layer, name):
+            whole = getattr(found, name)
+            biases = (None,) * 3 if whole.bias is None else whole.bias.chunk(3)
+            return list(zip(whole.weight.chunk(3), biases, strict=True))
+    return None
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    made = nn.Linear(
+        weight.shape[1],
+        weight.shape[0],
+        bias=bias is not None,
+        dtype=weight.dtype,
+        device=weight.device,
+    )
+    with torch.no_grad():
+        made.weight.copy_(weight)
+        if bias is not None:
+            made.bias.copy_(bias)
+    return made

@@ -1,0 +1,96 @@
+"""Tensors and what they mean, in two files: safetensors and JSON; no pickle anywhere."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["Pair", "aside", "once"]
+
+
+class Pair(NamedTuple):
+    """Two files that belong together.
+
+    Attributes:
+        tensors: name of the file of tensors.
+        description: name of the file that says what they are.
+        format: number of the form of the description, which is written into it.
+        what: of what they are, for messages.
+    """
+
+    tensors: str
+    description: str
+    format: int
+    what: str
+
+    def write(self, folder: Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
+        """Writes both, one after the other; see `aside`. A tensor of several names is stored
+        once.
+        """
+        kept, again = once(tensors)
+        _safetensors().save_file(kept, folder / self.tensors)
+        text = json.dumps({"format": self.format, **description, "same": again}, indent=2) + "\n"
+        (folder / self.description).write_text(text, encoding="utf-8")
+
+    def describe(self, caller: str, folder: Path) -> dict[str, Any]:
+        """What the description says, if this version reads it."""
+        path = folder / self.description
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{caller}: {folder} has no {self.description}: is it {self.what}?"
+            )
+        description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if description.get("format") != self.format:
+            raise ValueError(
+                f"{caller}: {path} is of format {description.get('format')!r}, this version reads "
+                f"{self.format}"
+            )
+        return description
+
+    def read(self, folder: Path, description: dict[str, Any]) -> dict[str, Tensor]:
+        """The tensors, a copy under each of their names."""
+        tensors: dict[str, Tensor] = _safetensors().load_file(folder / self.tensors)
+        again = description["same"].items()
+        return tensors | {name: tensors[first].clone() for name, first in again}
+
+
+@contextmanager
+def aside(folder: Path) -> Iterator[Path]:
+    """A place to write files in, which come into the folder once all of them are whole: it never
+    has half of one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving") as place:
+        yield Path(place)
+        for path in sorted(Path(place).iterdir()):
+            path.replace(folder / path.name)
+
+
+def once(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """A state dict in which a tensor that has several names has the first one alone, and for the
+    other names that one.
+    """
+    first: dict[tuple[int, torch.Size], str] = {}
+    found, again = {}, {}
+    for name, tensor in state.items():
+        known = first.setdefault((tensor.data_ptr(), tensor.shape), name)
+        if tensor.numel() and known != name:
+            again[name] = known
+        else:
+            found[name] = tensor.contiguous()
+    return found, again
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise ImportError("models in files need safetensors: pip install safetensors") from error
+    return safetensors.torch

@@ -37,7 +37,7 @@ def attention_op(
 ) -> tuple[Tensor, Tensor]:
     """Attention, and every row's threshold, which its backward needs."""
     meaning = decode(text, learned, fixed, ints, floats)
-    settings = Settings(scale, key_padding, dropout, seed)
+    settings = Settings(scale, key_padding, dropout, seed, counted=False)
     return passes.forward(q, k, v, meaning, settings, backend)
 
 
@@ -68,7 +68,7 @@ def attention_backward_op(
 ) -> list[Tensor]:
     """Gradients of q, k, v, and of those learned tensors that are wanted."""
     meaning = decode(text, learned, fixed, ints, floats)
-    settings = Settings(scale, key_padding, dropout, seed)
+    settings = Settings(scale, key_padding, dropout, seed, counted=False)
     found = passes.backward(grad, out, limits, q, k, v, meaning, settings, backend, learned, wanted)
     # Traced programs know how these lie in memory; kernels sum them up in ways of their own.
     return found[:3] + [x.contiguous() for x in found[3:]]

@@ -37,12 +37,18 @@ __all__ = ["Settings", "dense_problem", "problem_of", "term_of"]
 
 
 class Settings(NamedTuple):
-    """The rest of a call."""
+    """The rest of a call.
+
+    Attributes:
+        counted: every change of its tensors is counted in their versions. A compiled program writes
+            into its own without.
+    """
 
     scale: float
     key_padding: Tensor | None = None
     dropout: float = 0.0
     seed: Tensor | None = None
+    counted: bool = True
 
 
 def problem_of(q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Settings) -> Problem:
@@ -61,6 +67,7 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Sett
         q.device,
         merge=isinstance(alpha, float) and alpha == 1.0,
         key_padding=settings.key_padding,
+        counted=settings.counted,
     )
     if isinstance(alpha, Tensor):
         alpha = torch.where((alpha >= 1) & (alpha <= 2), alpha, math.nan).reshape(-1)

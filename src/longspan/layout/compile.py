@@ -24,6 +24,7 @@ from .clauses import (
 )
 from .parts import ALL_ACT, Layout, Order, Part, Walk
 from .pieces import Choice, Frame, NeedsTiles, pieces_of
+from .remembered import remembered
 from .tiles import tile_list
 from .walks import walks_of
 
@@ -40,9 +41,18 @@ class Cut(NamedTuple):
 
 
 def compile_layout(
-    pattern: Pattern, cuts: tuple[Cut, ...], n: int, m: int, device: torch.device, *, merge: bool
+    pattern: Pattern,
+    cuts: tuple[Cut, ...],
+    n: int,
+    m: int,
+    device: torch.device,
+    *,
+    merge: bool,
+    counted: bool = True,
 ) -> Layout:
     """Compiles a pattern for n queries and m keys, in O(n + m + tiles), without waiting for a GPU.
+
+    Where no weight cuts, the layout is that of the last time, if pattern and tensors are the same.
 
     Args:
         pattern: which pairs exist.
@@ -51,12 +61,22 @@ def compile_layout(
         m: keys.
         device: where the layout is wanted, which is where the pattern's tensors are.
         merge: may a row's pairs be in two walks (softmax can merge their results, entmax cannot)?
+        counted: PyTorch's version counters tell of every change of the pattern's tensors, as they
+            do outside of compiled programs.
     """
     exempts = tuple([cut.exempt for cut in cuts])
-    patterns = [pattern, *[exempt for exempt in exempts if exempt is not None]]
-    if any([cut.reach is not None for cut in cuts]) or any([p.has_tensors() for p in patterns]):
+    if any([cut.reach is not None for cut in cuts]):
         return _compile(pattern, cuts, n, m, device, merge)
-    return _static(pattern, exempts, n, m, device, merge)
+    patterns = (pattern, *exempts)
+    if not any([p is not None and p.has_tensors() for p in patterns]):
+        return _static(pattern, exempts, n, m, device, merge)
+
+    def compiled(own: tuple[Pattern | None, ...]) -> Layout:
+        first, *rest = own
+        assert first is not None
+        return _compile(first, tuple([Cut(None, exempt) for exempt in rest]), n, m, device, merge)
+
+    return remembered(compiled, patterns, (n, m, device, merge), counted=counted)
 
 
 @lru_cache(maxsize=256)

@@ -29,6 +29,7 @@ class Existence:
         device: where the layout is wanted.
         merge: may a row's pairs be in two walks?
         key_padding: bool `(B, m)`, True for keys that exist, or None for all.
+        counted: as in `compile_layout`.
     """
 
     pattern: Pattern | None
@@ -39,6 +40,7 @@ class Existence:
     device: torch.device
     merge: bool
     key_padding: Tensor | None = None
+    counted: bool = True
 
     @cached_property
     def closed(self) -> Layout:
@@ -50,12 +52,17 @@ class Existence:
         """The pairs that would exist if no weight cut any: its reach has still to be applied, on
         the parts on which the weight is active.
 
-        Static patterns have one for all calls, however far a weight learns to look.
+        Static patterns, and the same tensors, have one for all calls, however far a weight learns
+        to look.
         """
         return self._compiled(tuple([Cut(None, exempt) for exempt in self.exempts]))
 
     def _compiled(self, cuts: tuple[Cut, ...]) -> Layout:
         if self.pattern is None:
             return Layout(self.n, self.m, ())
-        layout = compile_layout(self.pattern, cuts, self.n, self.m, self.device, merge=self.merge)
+        layout = compile_layout(
+            *(self.pattern, cuts, self.n, self.m, self.device),
+            merge=self.merge,
+            counted=self.counted,
+        )
         return layout if self.key_padding is None else layout.with_padding(self.key_padding)

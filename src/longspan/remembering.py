@@ -1,0 +1,152 @@
+"""What was made from tensors, kept for as long as these live and stay as they are.
+
+All the layers of a model, and their backward passes, are given the same mask of global tokens; what
+follows from it alone is made once. A tensor is known as an object, never by its address, and held
+by a weak reference: what was made of it goes with it.
+
+Nothing is kept in a program that is traced or recorded, in which tensors have no values yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+__all__ = ["Remembered"]
+
+Made = TypeVar("Made")
+
+PLAIN = (Tensor, nn.Parameter)
+
+# A model has few masks at a time, and each of them few sizes and patterns.
+MOST = 32
+
+
+class _Entry(NamedTuple):
+    """What was made, the tensors it was made from, and how these were then."""
+
+    made: Any
+    tensors: tuple[ref[Tensor], ...]
+    states: tuple[Any, ...]
+
+    def is_of(self, tensors: Sequence[Tensor]) -> bool:
+        return all(
+            known() is tensor and _unchanged(tensor, state)
+            for known, tensor, state in zip(self.tensors, tensors, self.states, strict=True)
+        )
+
+
+class Remembered(Generic[Made]):
+    """What one function made from tensors, the last few results; the oldest goes first.
+
+    Safe to ask from several threads: a dict's own steps are whole ones, and none of them waits.
+    Two that ask for the same at once may both make it.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[Hashable, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def found(
+        self,
+        make: Callable[[list[Tensor]], Made],
+        tensors: Sequence[Tensor],
+        rest: Hashable,
+        *,
+        counted: bool = True,
+    ) -> Made:
+        """What `make` makes from the tensors, from the last time where nothing has changed.
+
+        Args:
+            make: is given the tensors, or copies of them, in their order; one that is there twice
+                is so there too. Must not depend on anything besides them and `rest`.
+            tensors: all on one device.
+            rest: what else the result depends on.
+            counted: PyTorch's version counters tell of every change. Code that writes into memory
+                by itself, as compiled programs do, does not count. Where values can be read without
+                waiting, which is on a CPU, they are compared instead.
+        """
+        if not _have_values(tensors, counted):
+            return make(list(tensors))
+        # Streams of a GPU do not wait for each other, and tensors of inference mode cannot do all
+        # that others can.
+        where = tensors[0].device, _stream(tensors[0].device), torch.is_inference_mode_enabled()
+        key = rest, where, tuple([id(tensor) for tensor in tensors])
+        entry = self._entries.get(key)
+        if entry is not None and entry.is_of(tensors):
+            made: Made = entry.made
+            return made
+        return self._made(make, tensors, key)
+
+    def _made(
+        self, make: Callable[[list[Tensor]], Made], tensors: Sequence[Tensor], key: Hashable
+    ) -> Made:
+        # From copies: what is made often holds what it was given, or a view of it, which would keep
+        # the tensors alive, and change with them.
+        copies = {id(tensor): tensor.detach().clone() for tensor in tensors}
+        states = tuple([_state(tensor, copies[id(tensor)]) for tensor in tensors])
+        made = make([copies[id(tensor)] for tensor in tensors])
+        forget = partial(_forget, self._entries, key)
+        known = tuple([ref(tensor, forget) for tensor in tensors])
+        # In two steps, for a new entry to be the last in the order of the dict.
+        self._entries.pop(key, None)
+        self._entries[key] = _Entry(made, known, states)
+        for oldest in list(self._entries)[:-MOST]:
+            self._entries.pop(oldest, None)
+        return made
+
+
+def _forget(entries: dict[Hashable, _Entry], key: Hashable, _: object) -> None:
+    entries.pop(key, None)
+
+
+def _have_values(tensors: Sequence[Tensor], counted: bool) -> bool:
+    """Do the tensors have values now, and can it be told when these change?"""
+    if (
+        not tensors
+        or torch.compiler.is_compiling()
+        or is_in_torch_dispatch_mode()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._is_tracing()
+        or not all([type(tensor) in PLAIN for tensor in tensors])
+    ):
+        return False
+    device = tensors[0].device
+    if not all([tensor.device == device for tensor in tensors]):
+        return False
+    if device.type == "cpu":
+        return True
+    return (
+        device.type == "cuda"
+        and counted
+        and not any([tensor.is_inference() for tensor in tensors])
+        and not torch.cuda.is_current_stream_capturing()
+    )
+
+
+def _stream(device: torch.device) -> int:
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+
+
+def _state(tensor: Tensor, copy: Tensor) -> Any:
+    """What tells a change: the values where they can be read, else what PyTorch counts."""
+    return copy if tensor.device.type == "cpu" else _counts(tensor)
+
+
+def _unchanged(tensor: Tensor, state: Any) -> bool:
+    if isinstance(state, Tensor):
+        return tensor.dtype == state.dtype and torch.equal(tensor, state)
+    return bool(_counts(tensor) == state)
+
+
+def _counts(tensor: Tensor) -> tuple[Any, ...]:
+    """Its version, and where it lies: another tensor's memory put into it is not counted."""
+    return tensor._version, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()

@@ -24,6 +24,10 @@ Made = TypeVar("Made")
 
 PLAIN = (Tensor, nn.Parameter)
 
+# Whether replays of a compiled program write into this tensor again and again, without counting;
+# there is no such thing where PyTorch was built without CUDA.
+_is_rewritten: Callable[[Tensor], bool] | None = getattr(torch._C, "_is_cached_tensor", None)
+
 # A model has few masks at a time, and each of them few sizes and patterns.
 MOST = 32
 
@@ -128,6 +132,7 @@ def _have_values(tensors: Sequence[Tensor], counted: bool) -> bool:
         device.type == "cuda"
         and counted
         and not any([tensor.is_inference() for tensor in tensors])
+        and not (_is_rewritten is not None and any([_is_rewritten(x) for x in tensors]))
         and not torch.cuda.is_current_stream_capturing()
     )
 

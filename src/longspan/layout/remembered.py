@@ -56,7 +56,7 @@ def _structure(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def _with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """A pattern, or a tuple, with these tensors in the place of its own; itself when it has none."""
+    """A pattern, or a tuple, with these tensors in the place of its own; without any, itself."""
     if isinstance(value, Tensor):
         return next(tensors)
     if not isinstance(value, (Pattern, tuple)):

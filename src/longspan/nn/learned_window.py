@@ -11,6 +11,7 @@ from ..errors import describe, need_bool, need_int, need_number
 from ..patterns import Causal, Full, Global, Pattern
 from ..weights import Bell, reach_of, variance_of
 from .budgets import common_factor, room
+from .global_tokens import FewTokens, few_tokens
 from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
 from .running import mean_of_all, recomputing
 
@@ -60,6 +61,10 @@ class LearnedWindow(Mechanism):
         initial_variance: where a free window (`budget=None`) starts.
         causal: no token looks ahead.
         soft: pairs are weighed but none is cut, up to `max_reach`: the first of two stages.
+        most_global: no sample has more global tokens than this, padded ones not counted. A mask
+            does not say how many it marks: a GPU, which is not waited for, looks for as many as
+            there are tokens unless it is told. More of them raise on a CPU, and give NaN in their
+            rows elsewhere.
 
     Attributes:
         last_reach: the real-valued reach `(B, H, N)` of the last call, without gradient.
@@ -83,12 +88,15 @@ class LearnedWindow(Mechanism):
         initial_variance: float | None = None,
         causal: bool = False,
         soft: bool = False,
+        most_global: int | None = None,
     ) -> None:
         super().__init__()
         need_int("LearnedWindow: max_reach", max_reach, at_least=1)
         need_number("LearnedWindow: mean_reach", mean_reach)
         need_bool("LearnedWindow: causal", causal)
         need_bool("LearnedWindow: soft", soft)
+        if most_global is not None:
+            need_int("LearnedWindow: most_global", most_global, at_least=1)
         if budget not in BUDGETS:
             raise ValueError(
                 "LearnedWindow: budget must be 'reach', 'variance', 'pairs' or None, got "
@@ -109,6 +117,7 @@ class LearnedWindow(Mechanism):
         self.mean_reach, self.max_reach = float(mean_reach), max_reach
         self.threshold, self.budget, self.soft = threshold, budget, soft
         self.is_causal, self.initial_variance = causal, initial_variance
+        self.most_global = most_global
         start = variance_of(mean_reach, threshold) if initial_variance is None else initial_variance
         self.start_reach = variance_of(1.0, threshold) ** -0.5 * start**0.5
         self.W_p = nn.Parameter(torch.empty(num_heads, self.head_dim, self.head_dim))
@@ -141,6 +150,7 @@ class LearnedWindow(Mechanism):
             "initial_variance": self.initial_variance,
             "causal": self.is_causal,
             "soft": self.soft,
+            "most_global": self.most_global,
         }
 
     def shares(self, q: Tensor) -> Tensor:
@@ -205,7 +215,15 @@ class LearnedWindow(Mechanism):
         follows = self.is_causal and self.training and self.budget is not None
         if follows and not recomputing():
             self._follow(self._last_shares, setting)
-        return y
+        few = self._few(setting)
+        return y if few is None else few.marked(y)
+
+    def _few(self, setting: Setting) -> FewTokens | None:
+        """The global tokens, if it is known how many a sample has at most."""
+        tokens = setting.global_tokens
+        if tokens is None or self.most_global is None:
+            return None
+        return few_tokens("LearnedWindow", tokens, setting.key_padding, self.most_global)
 
     @torch.no_grad()
     def _follow(self, shares: Tensor, setting: Setting) -> None:
@@ -217,7 +235,9 @@ class LearnedWindow(Mechanism):
         reach = self.reaches(q, setting)
         self.last_reach = reach.detach().clamp(max=self.max_reach)
         pattern: Pattern = Causal() if self.is_causal else Full()
-        exempt = None if setting.global_tokens is None else Global(setting.global_tokens)
+        few = self._few(setting)
+        tokens = setting.global_tokens if few is None else few.positions
+        exempt = None if tokens is None else Global(tokens)
         weight = Bell(
             variance_of(reach, self.threshold),
             threshold=None if self.soft else self.threshold,

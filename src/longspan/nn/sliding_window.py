@@ -13,6 +13,7 @@ from ..errors import describe, need_bool, need_int
 from ..functional.attention import attention
 from ..patterns import Global, Pattern, PerHead, Window
 from .causality import keys_remembered
+from .global_tokens import FewTokens, few_tokens
 from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
 
 __all__ = ["SlidingWindow"]
@@ -46,8 +47,9 @@ class SlidingWindow(Mechanism):
         dilation: tokens a step, likewise.
         causal: no token looks ahead. Such a window takes no global tokens.
         global_projections: global rows have projections of their own.
-        most_global: no sample has more global tokens than this, so that a GPU need not be waited
-            for. More of them raise on a CPU, and give NaN in their rows elsewhere.
+        most_global: no sample has more global tokens than this, padded ones not counted, so that a
+            GPU need not be waited for, and looks for no more. More of them raise on a CPU, and give
+            NaN in their rows elsewhere.
 
     Attributes:
         fresh: the global projections are as they were made, neither copied nor loaded yet.
@@ -148,25 +150,41 @@ class SlidingWindow(Mechanism):
             )
         if tokens is None:
             return Asked(self.window)
-        return Asked(self.window | Global(tokens, rows=not self.global_projections))
+        few = self._few(setting)
+        whole = Global(tokens if few is None else few.positions, rows=not self.global_projections)
+        return Asked(self.window | whole)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         y = super().forward(q, k, v, setting)
-        if setting.global_tokens is not None and self.global_projections:
-            return self._with_global_rows(y, setting.global_tokens, setting)
-        return y
+        tokens = setting.global_tokens
+        if tokens is None:
+            return y
+        few = self._few(setting)
+        if self.global_projections:
+            y = self._with_global_rows(y, tokens, few or self._counted(tokens, setting), setting)
+        return y if few is None else few.marked(y)
 
-    def _with_global_rows(self, y: Tensor, tokens: Tensor, setting: Setting) -> Tensor:
+    def _few(self, setting: Setting) -> FewTokens | None:
+        """The global tokens, if it is known how many a sample has at most."""
+        tokens = setting.global_tokens
+        if tokens is None or self.most_global is None:
+            return None
+        return few_tokens("SlidingWindow", tokens, setting.key_padding, self.most_global)
+
+    def _counted(self, tokens: Tensor, setting: Setting) -> FewTokens:
+        """The global tokens, with as many places as the sample with the most of them needs."""
+        real = tokens if setting.key_padding is None else tokens & setting.key_padding
+        most = int(real.sum(-1).max())
+        return few_tokens("SlidingWindow", tokens, setting.key_padding, most)
+
+    def _with_global_rows(
+        self, y: Tensor, tokens: Tensor, few: FewTokens, setting: Setting
+    ) -> Tensor:
         """`y` with the rows of global tokens, bool `(B, N)`, computed anew in their place."""
         x = self._input(y, tokens, setting)
-        if setting.key_padding is not None:
-            tokens = tokens & setting.key_padding
-        most = self._most(tokens)
-        if most == 0:
+        places, there = few.places, few.there[:, None, :, None]
+        if places.shape[1] == 0:
             return y
-        # Global tokens first, in their order; a sample with fewer fills its places with others.
-        places = (~tokens).to(torch.int8).argsort(dim=-1, stable=True)[:, :most]
-        there = tokens.gather(1, places)[:, None, :, None]
         q = self._heads(self.q_global(x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))))
         k, v = self._heads(self.k_global(x)), self._heads(self.v_global(x))
         rows = attention(
@@ -177,11 +195,7 @@ class SlidingWindow(Mechanism):
             dropout=setting.dropout if self.training else 0.0,
         )
         index = places[:, None, :, None].expand(rows.shape)
-        found = y.scatter(2, index, torch.where(there, rows.to(y.dtype), y.gather(2, index)))
-        if self.most_global is None:
-            return found
-        beyond = tokens & (tokens.cumsum(-1) > most)
-        return found.masked_fill(beyond[:, None, :, None], torch.nan)
+        return y.scatter(2, index, torch.where(there, rows.to(y.dtype), y.gather(2, index)))
 
     def _input(self, y: Tensor, tokens: Tensor, setting: Setting) -> Tensor:
         """The layer's input, checked."""
@@ -208,19 +222,6 @@ class SlidingWindow(Mechanism):
                 f"the global projections have, got {heads} of {size}"
             )
         return x
-
-    def _most(self, tokens: Tensor) -> int:
-        """How many rows to gather for each sample."""
-        if self.most_global is None:
-            return int(tokens.sum(-1).max())
-        if tokens.device.type == "cpu" and not torch.compiler.is_compiling():
-            largest = int(tokens.sum(-1).max())
-            if largest > self.most_global:
-                raise ValueError(
-                    f"SlidingWindow: most_global is {self.most_global}, but a sample has {largest} "
-                    "global tokens; make it with more"
-                )
-        return min(self.most_global, tokens.shape[1])
 
     def _heads(self, projected: Tensor) -> Tensor:
         """`(B, N, heads · size)` as `(B, heads, N, size)`."""

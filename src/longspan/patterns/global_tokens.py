@@ -27,8 +27,8 @@ class Global(Pattern):
 
     Args:
         tokens: which tokens are global: an int (the first n; the last n when negative), positions
-            (int tensor `(G,)`, or `(B, G)` for each sample its own), or a mask (bool `(B, M)` or
-            `(M,)`, True = global).
+            (int tensor `(G,)`, or `(B, G)` for each sample its own, in which −1 names no token, for
+            samples that have fewer), or a mask (bool `(B, M)` or `(M,)`, True = global).
         rows: a global token sees every key.
         columns: a global token is seen by every query.
         queries: for cross-attention, instead of `tokens`: the global queries alone, counted in

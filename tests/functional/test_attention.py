@@ -111,6 +111,12 @@ BAD: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {
         ValueError,
         r"^Global: queries must be within \[0, 11\], got -1",
     ),
+    "positions of samples below -1": (
+        (Q, K, V, Global(torch.tensor([[0, -1], [-2, 3]]))),
+        {},
+        ValueError,
+        r"^Global: tokens must be within \[-1, 11\], got -2",
+    ),
     "mask of globals too short": (
         (Q, K, V, Global(torch.ones(2, 9, dtype=torch.bool))),
         {},

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from longspan.patterns import Global
+import longspan as ls
+from longspan.patterns import Global, Window
 
 
 def test_three_forms_of_one_pattern() -> None:
@@ -64,3 +65,17 @@ def test_a_mask_is_not_positions() -> None:
 )
 def test_repr(pattern: Global, text: str) -> None:
     assert repr(pattern) == text
+
+
+def test_samples_with_fewer_positions_fill_up() -> None:
+    """By −1, which is no token: neither the last one, nor any."""
+    mask = torch.zeros(3, 6, dtype=torch.bool)
+    mask[0, [1, 4]] = True
+    mask[2, 5] = True
+    filled = Global(torch.tensor([[1, 4], [-1, -1], [5, -1]]))
+    assert torch.equal(filled.dense(6), Global(mask).dense(6))
+    q, k, v = (torch.randn(3, 2, 6, 4) for _ in range(3))
+    for pattern in (filled, Window(1, 1) | filled):
+        found = ls.attention(q, k, v, pattern)
+        wanted = ls.attention(q, k, v, pattern, backend="reference")
+        torch.testing.assert_close(found, wanted)

@@ -29,7 +29,8 @@ class Pattern:
     """Which (query, key) pairs exist.
 
     Positions are those of the keys, 0 … m−1; with n queries, query row r sits at position i = r + m
-    − n. Patterns are values: do not change one after making it.
+    − n. Patterns are values: do not change one after making it. A tensor inside may change between
+    calls, by operations that PyTorch counts (`Tensor._version`).
 
     A new pattern writes `fields` (the names of its constructor's arguments, kept as attributes) and
     `contains`.

@@ -26,9 +26,11 @@ __all__ = [
     "differentiate_tokens",
     "gathered_keys",
     "gathered_rows",
+    "keys_beside",
     "nothing",
     "numbers_of",
     "roles_of",
+    "rows_beside",
 ]
 
 # Gathered tokens that one program copies.
@@ -117,15 +119,34 @@ def nothing(none: Tensor) -> Beside:
     return Beside(none, 0, none, 0, 0, none, 0, 0, 0)
 
 
-def gathered_keys(problem: Problem, roles: Roles, head: int) -> Gathered | None:
-    """Global keys and values, in one launch; None where there are none."""
+def keys_beside(problem: Problem, roles: Roles) -> Beside | None:
+    """Global keys; None where there are none."""
     if roles.keys is None:
         return None
-    q, k, v = problem.q, problem.k, problem.v
+    q = problem.q
     part = walk_arguments(problem.open_layout.walks[0], q.shape[1], q.device).parts[roles.keys]
-    beside = Beside(part.order, part.order_batch, *part[:6], part.length)
+    return Beside(part.order, part.order_batch, *part[:6], part.length)
+
+
+def rows_beside(problem: Problem, roles: Roles) -> Beside | None:
+    """Global rows; None where there are none."""
+    if roles.rows is None:
+        return None
+    q = problem.q
+    walk = walk_arguments(problem.open_layout.walks[1], q.shape[1], q.device)
+    return Beside(
+        walk.rows.order, walk.rows.order_batch, *walk.parts[roles.rows][:6], walk.rows.length
+    )
+
+
+def gathered_keys(problem: Problem, roles: Roles, head: int) -> Gathered | None:
+    """Global keys and values, in one launch; None where there are none."""
+    beside = keys_beside(problem, roles)
+    if beside is None:
+        return None
+    k, v = problem.k, problem.v
     batch, heads = k.shape[:2]
-    length, channels = part.length, k.shape[3]
+    length, channels = beside.length, k.shape[3]
     to_k, to_v = (empty((batch, heads, length, channels), k.dtype, k.device) for _ in range(2))
     start(
         gather_keys,
@@ -141,12 +162,10 @@ def gathered_rows(
     problem: Problem, roles: Roles, head: int, facts: RowFacts, given: Tensor, stats: Tensor
 ) -> GatheredRows | None:
     """Global rows, their gradients and numbers, in one launch; None where there are none."""
-    if roles.rows is None:
+    beside = rows_beside(problem, roles)
+    if beside is None:
         return None
     q, k = problem.q, problem.k
-    walk = walk_arguments(problem.open_layout.walks[1], q.shape[1], q.device)
-    part = walk.parts[roles.rows]
-    beside = Beside(walk.rows.order, walk.rows.order_batch, *part[:6], walk.rows.length)
     batch, heads, n, channels = q.shape
     length, stride, m = beside.length, stats.shape[2], k.shape[2]
     to_q, to_grad = (empty((batch, heads, length, channels), q.dtype, q.device) for _ in range(2))

@@ -133,6 +133,9 @@ def _collects_weights() -> bool:
     from transformers.utils import output_capturing
 
     collector = getattr(output_capturing, "_active_collector", None)
+    if torch.compiler.is_compiling() and not getattr(collector, "compiling", False):
+        # A layer that is compiled by itself: what its model was asked for cannot be traced.
+        return False
     collected = None if collector is None else collector.get()
     return collected is not None and any(name.endswith("attentions") for name in collected)
 

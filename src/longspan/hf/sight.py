@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -34,6 +33,8 @@ class Sight:
         first_key: position in the text of the first key; not 0 once a cache forgets.
         aligned: the last query sits at the last key. Not so in a cache that is larger than what it
             holds.
+        pattern: all of it as a pattern, but for padding, which is none. Made once, for all layers
+            to share.
     """
 
     shape: tuple[int, int, int, int]
@@ -44,6 +45,10 @@ class Sight:
     allowed: Tensor | None = None
     first_key: int = 0
     aligned: bool = True
+    pattern: Pattern = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pattern", self._as_pattern())
 
     @property
     def ndim(self) -> int:
@@ -60,9 +65,7 @@ class Sight:
     def contiguous(self) -> Sight:
         return self
 
-    @cached_property
-    def pattern(self) -> Pattern:
-        """As a pattern; padding, which is no pattern, apart."""
+    def _as_pattern(self) -> Pattern:
         if self.allowed is not None:
             return Mask(self.allowed)
         found: Pattern

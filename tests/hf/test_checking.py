@@ -181,6 +181,7 @@ def test_text() -> None:
     assert "4 MiB       1 MiB    × 0.25" in shown
     assert "relative error 0.2500, cosine 0.7500 in the middle, above 0.5250 for 95 %" in shown
     assert "KL 0.0200 nats, the same answer for 97.5%" in shown
+    assert repr(made_check()) == "Check(tokens=100, error=0.25, faster=2.5, logits=None)"
     assert "peak" not in str(made_check(None)) and "logits" not in str(made_check())
 
 
@@ -192,3 +193,11 @@ def test_picture(peak: int | None, tmp_path: Path) -> None:
     assert text.count('id="axes_') == (2 if peak is None else 3)
     with pytest.raises(ValueError, match="must end in"):
         made_check().save_picture(tmp_path / "check.gif")
+
+
+def test_a_notebook_shows_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    shown = made_check()._repr_svg_()
+    assert shown is not None and shown.startswith("<?xml") and shown.count('id="axes_') == 3
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert made_check()._repr_svg_() is None

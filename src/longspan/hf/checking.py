@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import describe, need_int
 from ..memory import peak_growth
-from ..patterns.drawing import INK, check_suffix, new_figure, save_figure
+from ..patterns.drawing import INK, check_suffix, new_figure, save_figure, svg_of
 from .attention import PLACE
 from .layers import BEFORE, Choice, attention_layers, use
 
@@ -54,7 +54,7 @@ class LogitDrift(NamedTuple):
     agreement: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Check:
     """A model before and after a change of its attention.
 
@@ -106,9 +106,21 @@ class Check:
             )
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return (
+            f"Check(tokens={self.cosine.numel()}, error={self.error:.4g}, "
+            f"faster={self.faster:.3g}, logits={self.logits})"
+        )
+
     def save_picture(self, path: str | Path) -> None:
         """Draws how alike the hidden states are along the text, and speed and memory beside it."""
         check_suffix(path)
+        save_figure(self._figure(), path)
+
+    def _repr_svg_(self) -> str | None:
+        return svg_of(self._figure)
+
+    def _figure(self) -> Any:
         peaks = [cost.peak for cost in (self.before, self.after)]
         known = all(peak is not None for peak in peaks)
         figure = new_figure(9.0 if known else 7.0, 2.8)
@@ -119,7 +131,7 @@ class Check:
         _draw_bars(axes[1], "tokens a second", speeds)
         if known:
             _draw_bars(axes[2], "peak memory, MiB", [(peak or 0) / 2**20 for peak in peaks])
-        save_figure(figure, path)
+        return figure
 
     def _draw_drift(self, axis: Any) -> None:
         last = int(self.position.max()) + 1

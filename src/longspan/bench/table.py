@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from .records import Figure, Outcome, Report, Sample
+from .text import number, target
 
-__all__ = ["figures_table", "number", "outcomes_table", "show", "target", "where"]
+__all__ = ["figures_table", "outcomes_table", "show", "where"]
 
 
 def show(report: Report, console: Console) -> None:
@@ -69,23 +70,6 @@ def figures_table(report: Report) -> Table:
             end_section=bool(following) and following[0].problem != figure.problem,
         )
     return table
-
-
-def number(value: float | None, unit: str) -> str:
-    """A number with as many digits as it deserves."""
-    if value is None:
-        return "—"
-    if unit == "tokens":
-        return f"{value:.0f}"
-    return f"{value:.1f}" if unit.startswith("%") or value >= 10 else f"{value:.2f}"
-
-
-def target(figure: Figure) -> str:
-    """What is asked of a figure."""
-    asked = [f"{limit:g}" for limit in figure.targets if limit is not None]
-    if not asked:
-        return ""
-    return ("≥ " if figure.at_least else "≤ ") + " / ".join(dict.fromkeys(asked))
 
 
 def _met(figure: Figure) -> Text:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from longspan.bench.layers.plots import save_plots
 from longspan.bench.layers.runner import chosen
 from longspan.bench.layers.table import show
 from longspan.bench.records import Figure, Outcome, Report, Sample, save
+from longspan.measure import child_environment
 
 pytestmark = pytest.mark.filterwarnings("ignore:longspan was installed without:RuntimeWarning")
 
@@ -144,3 +147,32 @@ def test_a_record_can_be_shown_again(tmp_path: Path) -> None:
     found = report("cpu", ON_CPU, "longformer", 3.0)
     save(found, path)
     assert load(path) == found
+
+
+def test_the_module_needs_neither_tables_nor_plots(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "for name in ('rich', 'typer', 'matplotlib', 'triton'):\n"
+        "    sys.modules[name] = None\n"
+        "from longspan.bench.layers.__main__ import main\n"
+        f"print(main(['-o', {str(tmp_path)!r}, '--device', 'cuda', '--only', 'windo']))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=child_environment()
+    )
+    assert found.stdout == "2\n", found.stderr
+    assert "there is no problem 'windo' for cuda" in found.stderr
+
+
+def test_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ValueError, match="needs an NVIDIA GPU"):
+        run(device="cuda")
+
+
+@pytest.mark.gpu
+def test_encoders_are_compiled_and_timed_on_a_real_device() -> None:
+    pytest.importorskip("transformers")
+    report = run(device="cuda", quick=True)
+    assert [outcome.missing for outcome in report.outcomes] == [""] * 6
+    assert all(outcome.both is not None for outcome in report.outcomes)

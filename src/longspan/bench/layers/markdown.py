@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Outcome, Report
-from ..table import number, target
+from ..text import number, target
 
 __all__ = ["figures_table", "save_figures", "where"]
 

@@ -20,7 +20,9 @@ from .problems import PROBLEMS, Device
 
 __all__ = ["chosen", "merged", "run"]
 
-# A step on a GPU is short, and compiled once.
+# Steps of an encoder take from seconds to minutes on a CPU: the longest have three rounds. On a GPU
+# they are short.
+ON_CPU = Effort(least=6, long=10.0)
 ON_GPU = Effort(rounds=25, least=10, seconds=12.0)
 
 
@@ -68,7 +70,7 @@ def run(
         at["compiled"] = "each layer by torch.compile, before it is timed"
     else:
         at = setting(threads) | {"dtype": "float32"}
-    effort = effort or (QUICK if quick else ON_GPU if device == "cuda" else Effort())
+    effort = effort or (QUICK if quick else ON_GPU if device == "cuda" else ON_CPU)
     report = Report(setting={"quick": quick, "devices": {device: at | {"layers": layers}}})
     with using_threads(threads):
         for name in wanted:

@@ -16,6 +16,8 @@ LAYERS = {
     "errors": 0,
     "fixed_order": 0,
     "kinds": 0,
+    "memory": 0,
+    "terminal": 0,
     "data": 0,
     "patterns": 1,
     "normalizers": 1,

@@ -266,3 +266,18 @@ def test_runs_as_a_module(
         runpy.run_module("longspan", run_name="__main__")
     assert end.value.code == 0
     assert capsys.readouterr().out.startswith("Causal()\n■ ·\n■ ■\n")
+
+
+@pytest.mark.usefixtures("warm")
+def test_layers_are_measured_and_shown_again(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    first, second = tmp_path / "first", tmp_path / "second"
+    args = ("bench", "layers", "--quick", "--only", "longformer")
+    result = longspan(*args, "-o", str(first))
+    assert result.exit_code == 0, result.stderr
+    assert "Longformer's layer" in result.stdout
+    again = longspan("bench", "layers", "--from", str(first / "bench.json"), "-o", str(second))
+    assert again.exit_code == 0, again.stderr
+    assert (second / "figures.md").read_text() == (first / "figures.md").read_text()
+    assert load(second / "bench.json") == load(first / "bench.json")
+    assert "--device must be cpu or cuda" in fails("bench", "layers", "--device", "tpu")

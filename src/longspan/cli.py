@@ -6,8 +6,6 @@ import random
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -22,20 +20,14 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from . import bench as benchmark
-from .bench import gpu as gpu_benchmark
-from .bench.gpu.markdown import save_figures as save_gpu_figures
-from .bench.gpu.plots import save_plots as save_gpu_plots
-from .bench.gpu.table import show as show_gpu
-from .bench.gpu.text import lines_of
-from .bench.plots import save_plots
-from .bench.table import show
+from .bench.commands import bench
 from .gallery import EXAMPLES, example_pattern, example_values, panels, save_gallery
 from .measure import Case, Size, child_environment, counts_of, peak_memory, times_of
 from .patterns import Causal, Full, Pattern, PerHead, SameDocument
 from .patterns.drawing import check_suffix, draw_compact, draw_text, save_picture
 from .patterns.expressions import parse_pattern
 from .patterns.paths import hops_of
+from .terminal import errors_in_one_line, say
 from .weights import Bell, reach_of, variance_of
 from .weights.curves import draw_curve, save_curve, underflow_of
 
@@ -64,6 +56,7 @@ MEASURED = (
 )
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(bench, name="bench")
 
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Also save a picture: .png or .svg.")
@@ -110,7 +103,7 @@ def draw(
     ids are those of three documents, and allowed is a mask.
     """
     console = Console(highlight=False)
-    with _errors_in_one_line():
+    with errors_in_one_line():
         if output is not None:
             check_suffix(output)
         if what != "bell" and (variance, reach, threshold) != (None, None, None):
@@ -126,7 +119,7 @@ def draw(
         else:
             _draw_pattern(console, what, length, output)
         if output is not None:
-            _say(console, f"saved {output}")
+            say(console, f"saved {output}")
 
 
 @app.command()
@@ -137,163 +130,17 @@ def demo(
 ) -> None:
     """Draw every pattern, train the example, and measure every pattern beside dense attention."""
     console = Console(highlight=False)
-    with _errors_in_one_line():
+    with errors_in_one_line():
         _draw_gallery(console)
         picture = pictures / "gallery.svg"
         try:
             save_gallery(picture)
-            _say(console, f"The gallery as a picture: {picture}")
+            say(console, f"The gallery as a picture: {picture}")
         except ImportError as error:
-            _say(console, f"No picture of the gallery: {error}")
+            say(console, f"No picture of the gallery: {error}")
         if example:
             _run_example(console)
     _measure(console, Size(length=length))
-
-
-bench = typer.Typer(no_args_is_help=True, help="Measure speed and memory, beside the peers.")
-app.add_typer(bench, name="bench")
-
-
-@bench.callback()
-def _about_bench() -> None:
-    """Measure speed and memory, beside the peers."""
-
-
-@bench.command()
-def cpu(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Small inputs and few rounds: does all of it run?")
-    ] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help=f"A problem by name; may be repeated: {', '.join(benchmark.PROBLEMS)}."),
-    ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Of torch.")] = 1,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A folder for the JSON and the plots.")
-    ] = None,
-) -> None:
-    """Measure the CPU backend beside its peers, and say which targets it meets.
-
-    Takes about ten minutes. Peers are timed where they are installed: pip install
-    'longspan[bench]'. Where the C library is glibc, the command starts itself anew with freed
-    memory kept, as a training loop keeps it; otherwise every large buffer is paid for in each call.
-    """
-    benchmark.warm_allocator(sys.argv[1:])
-    # The table is wide, and in a file nothing has to be folded.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
-    with _errors_in_one_line():
-        # Without a thread that redraws it: its time would be counted as that of the calls.
-        hidden = not console.is_terminal
-        with Progress(
-            console=console, transient=True, auto_refresh=False, disable=hidden
-        ) as progress:
-            names = only or list(benchmark.PROBLEMS)
-            task = progress.add_task("", total=len(names))
-            begun: list[str] = []
-
-            def on_problem(title: str) -> None:
-                progress.update(task, completed=len(begun))
-                begun.append(title)
-
-            def on_turn(name: str) -> None:
-                progress.update(task, description=f"{begun[-1]}: {name}", refresh=True)
-
-            report = benchmark.run(
-                names, threads=threads, quick=quick, on_problem=on_problem, on_turn=on_turn
-            )
-        show(report, console)
-        if output is not None:
-            benchmark.save(report, output / "bench.json")
-            saved = [output / "bench.json"]
-            try:
-                saved += save_plots(report, output)
-            except ImportError as error:
-                _say(console, f"No plots: {error}")
-            _say(console, f"saved {', '.join(map(str, saved))}")
-
-
-@bench.command()
-def gpu(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Small inputs and few rounds: does all of it run?")
-    ] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help=f"A row by name; may be repeated: {', '.join(gpu_benchmark.ROWS)}."),
-    ] = None,
-    peers: Annotated[bool, typer.Option(help="Time the peers too.")] = True,
-    budget: Annotated[
-        float | None, typer.Option(min=0, help="Seconds after which no row begins.")
-    ] = None,
-    tune: Annotated[
-        bool, typer.Option("--tune", help="Time launch options of the kernels instead.")
-    ] = False,
-    records: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--from", help="Measure nothing: show this record; may be repeated, later rows win."
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A folder for the JSON and the plots.")
-    ] = None,
-) -> None:
-    """Measure the Triton backend beside its peers on one NVIDIA GPU, and say which targets it
-    meets.
-
-    Takes some minutes, most of them for FlexAttention to compile. Where only torch and
-    Triton are installed, run python -m longspan.bench.gpu -o DIR and bring the JSON here with
-    --from.
-    """
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 170)
-    aside = Console(stderr=True, highlight=False, soft_wrap=True)
-    with _errors_in_one_line():
-        if tune:
-            path = (output or Path()) / "tune.json"
-            gpu_benchmark.tune(path, quick=quick, budget=budget, say=lambda text: _say(aside, text))
-            return
-        record = None if output is None else output / "bench.json"
-        if records:
-            report = gpu_benchmark.merged(gpu_benchmark.load(path) for path in records)
-            if record is not None:
-                gpu_benchmark.save(report, record)
-        else:
-            report = gpu_benchmark.measure(
-                only,
-                quick=quick,
-                peers=peers,
-                budget=budget,
-                path=record,
-                on_row=lambda row: _say(aside, f"… {row.name}: {row.title}"),
-                on_result=lambda result, total: _say(aside, "\n".join(lines_of(result, total))),
-                say=lambda text: _say(aside, text),
-            )
-        show_gpu(report, console)
-        if output is not None:
-            saved = [output / "bench.json", save_gpu_figures(report, output)]
-            try:
-                saved += save_gpu_plots(report, output)
-            except ImportError as error:
-                _say(console, f"No plots: {error}")
-            _say(console, f"saved {', '.join(map(str, saved))}")
-
-
-@contextmanager
-def _errors_in_one_line() -> Iterator[None]:
-    """What a user can do wrong ends the command with one line, not with a traceback."""
-    try:
-        yield
-    except (ValueError, ImportError, OSError) as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            Text.assemble(("Error: ", "bold red"), str(error))
-        )
-        raise typer.Exit(2) from None
-
-
-def _say(console: Console, text: str, style: str = "") -> None:
-    """Prints text as it is: nothing in it is markup, and no line is broken."""
-    console.print(Text(text, style=style), soft_wrap=True)
 
 
 def _draw_pattern(console: Console, what: str, length: int | None, output: Path | None) -> None:
@@ -302,14 +149,14 @@ def _draw_pattern(console: Console, what: str, length: int | None, output: Path 
     _check(pattern, n)
     mask = pattern.dense(n)
     code = EXAMPLES.get(what.strip().lower().replace("_", "-"), what.strip())
-    _say(console, code, "bold")
-    _say(console, draw_text(mask), "cyan")
+    say(console, code, "bold")
+    say(console, draw_text(mask), "cyan")
     pairs, of = int(mask.sum()), mask.numel()
     most = int(mask.sum(-1).max())
-    _say(
+    say(
         console, f"{n} tokens: {pairs:,} of {of:,} pairs ({pairs / of:.1%}), at most {most} a query"
     )
-    _say(console, f"hops: {_hops(mask)}")
+    say(console, f"hops: {_hops(mask)}")
     if output is not None:
         save_picture(mask, output, code)
 
@@ -357,9 +204,9 @@ def _draw_bell(
     variance = 9.5 if variance is None else variance
     far = reach_of(variance, threshold)
     curve = draw_curve(variance, threshold)
-    _say(console, f"U = exp(−d² / (2 · {variance:g})), cut where U < {threshold:g}", "bold")
-    _say(console, curve, "cyan")
-    _say(console, f"reach {far}: {far} tokens each side and the query's own, {2 * far + 1} tokens")
+    say(console, f"U = exp(−d² / (2 · {variance:g})), cut where U < {threshold:g}", "bold")
+    say(console, curve, "cyan")
+    say(console, f"reach {far}: {far} tokens each side and the query's own, {2 * far + 1} tokens")
     table = Table("U in", box=None, padding=(0, 2, 0, 0))
     table.add_column("subnormal from distance", justify="right")
     table.add_column("0 from distance", justify="right")
@@ -371,10 +218,8 @@ def _draw_bell(
         table.add_row(name, subnormal, str(limit.zero))
         lost += [name] if limit.subnormal <= far else []
     console.print(table)
-    _say(console, f"within the reach, U underflows in {' and '.join(lost) or 'none of them'}")
-    _say(
-        console, "longspan keeps U in float32, and adds ln U, which does not underflow, by default"
-    )
+    say(console, f"within the reach, U underflows in {' and '.join(lost) or 'none of them'}")
+    say(console, "longspan keeps U in float32, and adds ln U, which does not underflow, by default")
     if output is not None:
         save_curve(variance, threshold, output)
 
@@ -395,12 +240,12 @@ def _run_example(console: Console) -> None:
     """Runs the example of a checkout, in a process of its own."""
     path = Path(__file__).resolve().parents[2] / "examples" / "learned_window.py"
     if not path.exists():
-        _say(
+        say(
             console,
             "The example is in a checkout of longspan, under examples/; this is an installed one.",
         )
         return
-    _say(console, f"\n{path.parent.name}/{path.name}: a fixed and a learned reach, trained", "bold")
+    say(console, f"\n{path.parent.name}/{path.name}: a fixed and a learned reach, trained", "bold")
     code = subprocess.run([sys.executable, str(path)], env=child_environment()).returncode
     if code != 0:
         raise ValueError(f"{path} ended with exit code {code}")

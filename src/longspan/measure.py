@@ -26,6 +26,7 @@ from torch import Tensor
 from .functional import attention
 from .functional.reach import cut_of
 from .layout import compile_layout, pairs, tiles_touched
+from .memory import peak_growth
 from .patterns import Causal, Full, Global, Pattern, Window
 from .weights import Weight
 
@@ -37,7 +38,6 @@ __all__ = [
     "child_environment",
     "counts_of",
     "peak_memory",
-    "resident",
     "times_of",
 ]
 
@@ -186,21 +186,7 @@ def _work(asked: str) -> None:
 
 def _growth(case: Case, q: Tensor, k: Tensor, v: Tensor) -> int | None:
     """By how many bytes the resident memory of this process grows, at its peak, in both passes."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-        before = resident("VmRSS")
-        case.forward(q, k, v).sum().backward()
-        return resident("VmHWM") - before
-    except OSError:
-        return None
-
-
-def resident(field: str) -> int:
-    """A field of this process in bytes: VmRSS is what it has resident, VmHWM the most it had."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {field}")
+    return peak_growth(lambda: case.forward(q, k, v).sum().backward(), q.device)
 
 
 def _median_of(run: Callable[[], None], repeats: int, enough: float) -> float:

@@ -100,4 +100,6 @@ def test_picture_and_text(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     made().save_picture(tmp_path / "profile.svg")
     assert (tmp_path / "profile.svg").stat().st_size > 1000
+    assert made()._repr_svg_() == (tmp_path / "profile.svg").read_text()
     assert "layer 0: 0/1/2  5/5/5" in str(made())
+    assert repr(made()) == "Profile(layers=1, heads=2, distances=6, tokens=100)"

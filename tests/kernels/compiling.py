@@ -79,21 +79,38 @@ def main(capability: int) -> None:
     JITFunction.run = compiled
     variance = torch.ones(1, 2, 300)
     if capability == 90:
+        from longspan.kernels.triton.hopper import beside, intervals, launching
         from longspan.kernels.triton.hopper import launch as hopper
-        from longspan.kernels.triton.hopper import launching
+        from longspan.kernels.triton.hopper.driver import parameters_of
 
         hopper._processors = lambda device: 132  # type: ignore[assignment]
         launching._COMPILED = Forgetful()
         torch.cuda.is_current_stream_capturing = lambda: False
+        checked = launching.start
+
+        def started(
+            kernel: Any, key: Any, grid: Any, arguments: Any, *rest: Any, **more: Any
+        ) -> None:
+            """Also: does the driver know where the kernel reads its parameters?"""
+            with launching.recorded() as recording:
+                checked(kernel, key, grid, arguments, *rest, **more)
+            (own,) = recording.launches
+            assert parameters_of(own.compiled, own.arguments)
+
+        for module in (hopper, intervals, beside):
+            module.start = started
         for own in (
             problem(Window(128, 128)),
             problem(Causal(), head=128),
             problem(Full(), Bell(variance, threshold=0.5), head=32),
             problem(Window(64, 0), Bell(variance, threshold=0.5)),
             problem(SameDocument(torch.arange(300)[None] // 50), head=96),
+            problem(Window(64, 64) | Global(3)),
+            problem(Full(), Bell(variance, threshold=0.5, exempt=Global(3))),
         ):
             assert hopper.takes(own)
-            both_ways(hopper, own)
+            out, limits = hopper.forward(own)
+            hopper.backward(own, out, limits, torch.ones_like(out))
     if capability == 80:
         bell = Bell(variance, threshold=0.5, exempt=Global(3))
         both_ways(launch, problem(Window(64, 64) | Global(3), bell))

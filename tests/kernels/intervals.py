@@ -11,7 +11,7 @@ from torch import Tensor
 from longspan.functional.attention import prepared
 from longspan.functional.problems import dense_problem, problem_of
 from longspan.kernels.problem import BellTerm, Problem
-from longspan.patterns import Pattern
+from longspan.patterns import Global, Pattern
 from longspan.weights import Bell
 
 
@@ -36,6 +36,36 @@ class Asked:
         call = prepared(self.q, self.k, self.v, self.pattern, weight=self.weight)
         found = dense_problem(self.q, self.k, call.meaning, call.settings).exists
         return found.expand(*self.q.shape[:3], self.k.shape[2])
+
+    @cached_property
+    def exempt(self) -> Tensor:
+        """Which pairs a bell leaves alone, `(B|1, 1, N, M)`."""
+        n, m = self.q.shape[2], self.k.shape[2]
+        if self.weight is None or self.weight.exempt is None:
+            return torch.zeros(1, 1, n, m, dtype=torch.bool)
+        return self.weight.exempt.dense(n, m)
+
+    def _global(self, part: str) -> Tensor:
+        """Rows or keys that are global in some sample, bool."""
+        n, m = self.q.shape[2], self.k.shape[2]
+        found = torch.zeros(n if part == "rows" else m, dtype=torch.bool)
+        owners = [self.pattern, *self.pattern.children()]
+        owners += [] if self.weight is None else [self.weight.exempt]
+        for owner in owners:
+            if isinstance(owner, Global):
+                named = owner.global_rows if part == "rows" else owner.global_columns
+                tokens = named(n, m, torch.device("cpu"))
+                if tokens is not None:
+                    found |= tokens.any(0)
+        return found
+
+    @cached_property
+    def global_rows(self) -> Tensor:
+        return self._global("rows")
+
+    @cached_property
+    def global_keys(self) -> Tensor:
+        return self._global("keys")
 
     @property
     def variance(self) -> Tensor | None:
@@ -69,4 +99,5 @@ def bells(n: int, kind: str) -> Bell | None:
         "uncut": Bell(each),
         "same reach": Bell(each, max_reach=7),
         "number": Bell(40.0, threshold=0.5),
+        "exempt": Bell(each, threshold=0.5, exempt=Global(torch.tensor([3, 50]))),
     }[kind]

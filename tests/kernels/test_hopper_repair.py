@@ -12,7 +12,7 @@ from torch import Tensor
 
 import longspan as ls
 from longspan.kernels import triton as triton_backend
-from longspan.patterns import Causal, Full, Pattern, Window
+from longspan.patterns import Causal, Full, Global, Pattern, Window
 from longspan.weights import Bell
 
 from .intervals import Asked, ask, bells
@@ -47,10 +47,16 @@ class Right:
     """
 
     def __init__(self, asked: Asked) -> None:
+        from longspan.kernels.triton.hopper import beside
         from longspan.kernels.triton.hopper.intervals import NUMBERS
         from longspan.kernels.triton.hopper.launch import _facts
 
-        self.asked, self.facts = asked, _facts(asked.problem, True, torch.zeros(1))
+        roles = beside.roles_of(asked.problem.open_layout)
+        assert roles is not None
+        self.asked, self.facts = asked, _facts(asked.problem, roles.main, True, torch.zeros(1))
+        none = beside.nothing(torch.zeros(1))
+        self.keys_beside = beside.keys_beside(asked.problem, roles) or none
+        self.rows_beside = beside.rows_beside(asked.problem, roles) or none
         self.grad = torch.randn_like(asked.q)
         leaves = [x.double().requires_grad_() for x in (asked.q, asked.k, asked.v)]
         weight, variance = asked.weight, asked.variance
@@ -58,7 +64,7 @@ class Right:
             assert variance is not None
             leaves.append(variance.double().clone().requires_grad_())
             # The reach stays that of the numbers in float32.
-            weight = Bell(leaves[3], normalized=weight.normalized)
+            weight = Bell(leaves[3], normalized=weight.normalized, exempt=weight.exempt)
         pattern = ls.patterns.Mask(asked.exists)
         out = ls.attention(*leaves[:3], pattern, weight=weight, backend="reference")
         found = torch.autograd.grad(out, leaves, self.grad.double())
@@ -75,6 +81,7 @@ class Right:
         self.stats[:, 1, :n] = (self.out * self.grad).sum(3).flatten(0, 1).float()
         if variance is not None:
             self.stats[:, 2, :n] = (-0.5 / (asked.problem.scale * variance)).flatten(0, 1)
+            self.stats[:, 2, :n][:, asked.global_rows] = 0.0
 
     def _limits(self, variance: Tensor | None) -> Tensor:
         q, k = self.asked.q.double(), self.asked.k.double()
@@ -84,7 +91,8 @@ class Right:
         s = self.asked.problem.scale * (q[:, :, :, None] * k[:, :, None]).sum(4)
         if variance is not None:
             distance = torch.arange(m) - torch.arange(m - n, m)[:, None]
-            s = s - distance.square() / (2 * variance.double()[..., None])
+            bell = distance.square() / (2 * variance.double()[..., None])
+            s = s - torch.where(self.asked.exempt, 0.0, bell)
         return torch.where(self.asked.exists, s, -math.inf).logsumexp(3)
 
 
@@ -97,8 +105,9 @@ def repair_forward(right: Right, out: Tensor, limits: Tensor) -> None:
     _, heads, n, channels = q.shape
     repair_outputs[-(-limits.numel() // SCAN),](
         vectors(q), vectors(k), vectors(v), vectors(out), limits, right.facts.intervals,
-        right.facts.bells, heads, heads // k.shape[1], n, k.shape[2], limits.numel(),
-        right.asked.problem.scale, **constants(right.facts, right.asked), D=channels,
+        right.keys_beside, right.facts.bells, heads, heads // k.shape[1], n, k.shape[2],
+        limits.numel(), right.asked.problem.scale, **constants(right.facts, right.asked),
+        BESIDE=right.keys_beside.length > 0, D=channels,
     )  # fmt: skip
 
 
@@ -116,9 +125,11 @@ def repair_backward(
     programs = -(-rows.numel() // SCAN)
     repair_gradients[programs + -(-keys.numel() // SCAN),](
         *(vectors(x) for x in (q, k, v, right.grad, *made)), right.stats, to_bells, rows, keys,
-        right.facts.intervals, right.facts.columns, heads, key_heads, heads // key_heads, n, m,
-        rows.numel(), keys.numel(), programs, right.stride, right.asked.problem.scale,
-        **constants(right.facts, right.asked), D=channels, NUMBERS=NUMBERS,
+        right.facts.intervals, right.facts.columns, right.keys_beside, right.rows_beside, heads,
+        key_heads, heads // key_heads, n, m, rows.numel(), keys.numel(), programs, right.stride,
+        right.asked.problem.scale, **constants(right.facts, right.asked), D=channels,
+        NUMBERS=NUMBERS, KEYS_BESIDE=right.keys_beside.length > 0,
+        ROWS_BESIDE=right.rows_beside.length > 0,
     )  # fmt: skip
 
 
@@ -139,6 +150,12 @@ def spread(shape: torch.Size, every: int) -> Tensor:
     return marked
 
 
+def others(marked: Tensor, tokens: Tensor) -> Tensor:
+    """Those that are not global: the others are written afterwards, whatever is there."""
+    marked[:, :, tokens] = False
+    return marked
+
+
 # Of every kind of interval, with a NaN and an infinity in the keys or in the values of a sample.
 CASES = [
     (Window(10, 10), "none", 100, 100, "k"),
@@ -150,6 +167,12 @@ CASES = [
     (Causal(), "by head", 70, 100, "k"),
     (Causal(), "none", 100, 70, "v"),
     (Full(), "same reach", 100, 70, "k"),
+    (Window(10, 10) | Global(9), "none", 100, 100, "k"),
+    (Window(10, 10) | Global(torch.tensor([[3, 50], [99, 99]])), "none", 100, 100, "v"),
+    (Window(10, 10) | Global(keys=torch.tensor([3, 110])), "none", 70, 140, "v"),
+    (Window(10, 10) | Global(queries=torch.tensor([3, 50])), "none", 100, 100, "v"),
+    (Full(), "exempt", 100, 100, "k"),
+    (Full(), "exempt", 100, 100, "v"),
 ]
 
 
@@ -171,7 +194,7 @@ def right_of(pattern: Pattern, bell: str, n: int, m: int, place: str) -> Right:
 @pytest.mark.parametrize(("pattern", "bell", "n", "m", "place"), CASES, ids=str)
 def test_outputs(pattern: Pattern, bell: str, n: int, m: int, place: str) -> None:
     right = right_of(pattern, bell, n, m, place)
-    marked = spread(right.limits.shape, 7)
+    marked = others(spread(right.limits.shape, 7), right.asked.global_rows)
     limits = torch.where(marked, math.nan, MARK)
     out = torch.full_like(right.asked.q, MARK)
     repair_forward(right, out, limits)
@@ -184,7 +207,8 @@ def test_outputs(pattern: Pattern, bell: str, n: int, m: int, place: str) -> Non
 @pytest.mark.parametrize(("pattern", "bell", "n", "m", "place"), CASES, ids=str)
 def test_gradients(pattern: Pattern, bell: str, n: int, m: int, place: str) -> None:
     right = right_of(pattern, bell, n, m, place)
-    marked, marked_keys = spread(right.limits.shape, 9), spread(right.dk.shape[:3], 9)
+    marked = others(spread(right.limits.shape, 9), right.asked.global_rows)
+    marked_keys = others(spread(right.dk.shape[:3], 9), right.asked.global_keys)
     rows, keys = (torch.where(x, math.nan, 0.0) for x in (marked, marked_keys))
     made = [torch.full_like(x, MARK) for x in (right.asked.q, right.asked.k, right.asked.v)]
     to_bells = torch.full(right.limits.shape, MARK)
@@ -224,7 +248,7 @@ def test_rows_of_bells_that_mean_nothing_are_nan() -> None:
     bad = variance.clone()
     bad[..., 20:24] = torch.tensor([math.nan, 0.0, -1.0, 1e-45])
     asked = Asked(asked.q, asked.k, asked.v, asked.pattern, Bell(bad, threshold=0.5))
-    right.facts = _facts(asked.problem, True, torch.zeros(1))
+    right.facts = _facts(asked.problem, 0, True, torch.zeros(1))
     limits = torch.full((2, 2, 70), math.nan)
     out = torch.full_like(asked.q, MARK)
     repair_forward(right, out, limits)

@@ -39,7 +39,7 @@ def _interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def facts_of(asked: Asked) -> RowFacts:
     from longspan.kernels.triton.hopper.launch import _facts
 
-    return _facts(asked.problem, True, torch.zeros(1))
+    return _facts(asked.problem, 0, True, torch.zeros(1))
 
 
 def kinds() -> tuple[int, int, int]:

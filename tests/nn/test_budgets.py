@@ -39,6 +39,31 @@ def test_meets_the_budget(seed: int, length: int, share: float) -> None:
     assert float(found) == pytest.approx(by_bisection(shares, caps, total), rel=1e-9)
 
 
+@given(
+    st.integers(0, 2**31),
+    st.integers(1, 40),
+    st.floats(0.01, 1.2),
+    st.sampled_from([torch.float32, torch.float64]),
+    st.booleans(),
+)
+def test_one_cap_for_all_is_as_many_caps(
+    seed: int, length: int, share: float, dtype: torch.dtype, equal: bool
+) -> None:
+    source = torch.Generator().manual_seed(seed)
+    shares = torch.randn(2, length, generator=source).mul(2).exp().to(dtype)
+    if equal:
+        shares = shares.round() + 1  # many are the same
+    counts = torch.rand(2, length, generator=source) < 0.8
+    cap = torch.tensor([[7.5]], dtype=torch.float64)
+    total = counts.sum(-1).double() * 7.5 * share
+    found = common_factor(shares, cap, total, counts)
+    each = common_factor(shares, cap.expand(2, length), total, counts)
+    torch.testing.assert_close(found, each, rtol=1e-12, atol=0)
+    reach = torch.where(counts, torch.minimum(found[:, None] * shares.double(), cap), 0.0)
+    wanted = torch.minimum(total, counts.sum(-1) * 7.5)
+    torch.testing.assert_close(reach.sum(-1), wanted, rtol=1e-12, atol=0)
+
+
 def test_gradient() -> None:
     torch.manual_seed(0)
     shares = torch.randn(2, 12, dtype=torch.float64).exp().requires_grad_()

@@ -9,7 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from longspan.nn import MultiheadAttention, Setting, SlidingWindow, global_tokens
+from longspan.nn import (
+    MultiheadAttention,
+    Setting,
+    SlidingWindow,
+    global_tokens,
+    sliding_window,
+)
 from longspan.patterns import PerHead, Window
 from longspan.weights import Alibi
 
@@ -192,6 +198,70 @@ def test_rows_beyond_the_maximum_are_never_silently_local(monkeypatch: Any) -> N
     monkeypatch.setattr(global_tokens, "_largest", lambda tokens: 0)
     rows = layer(x, global_tokens=GLOBAL).isnan().any(-1)
     assert rows.nonzero().tolist() == [[0, 4]]
+
+
+def few_and_many(
+    layer: MultiheadAttention, x: Tensor, monkeypatch: pytest.MonkeyPatch, **call: Any
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Outputs and gradients, from the input itself and from projections of all tokens."""
+    seen: list[int] = []
+    watched = layer.mechanism._from_input
+
+    def counted(*args: Any) -> Tensor:
+        seen.append(1)
+        return watched(*args)
+
+    monkeypatch.setattr(layer.mechanism, "_from_input", counted)
+    found = []
+    for factor in (0, 10**6):
+        monkeypatch.setattr(sliding_window, "FEW", factor)
+        y = layer(x, **call)
+        found.append([y, *torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])])
+    assert seen == [1]
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("key_heads", [1, 3])
+@pytest.mark.parametrize("marked", [[[0], [4, 6]], [[], [2]]])
+def test_few_global_rows_are_those_of_all_projections(
+    key_heads: int, marked: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, x = layer_of(key_heads, left=1), input_of(2, 9)
+    tokens = torch.zeros(2, 9, dtype=torch.bool)
+    for sample, places in enumerate(marked):
+        tokens[sample, places] = True
+    real = real_tokens(9, 7, n=9)
+    few, many = few_and_many(layer, x, monkeypatch, global_tokens=tokens, key_padding=real)
+    for one, other in zip(few, many, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_dropout_of_few_global_rows_drops_their_bias_too() -> None:
+    """Where all tokens are the same, what is left of a row is one share of all its channels."""
+    layer = layer_of(left=0).train()
+    layer.dropout = 0.5
+    layer.out_proj = nn.Identity()
+    x = input_of(1, 1).expand(1, 40, E)
+    tokens = torch.zeros(1, 40, dtype=torch.bool)
+    tokens[:, 0] = True
+    own: Any = layer.mechanism
+    assert own._few(x, 1)
+    whole = own.v_global(x[0, 0]).view(H, -1)
+    shares = layer(x, global_tokens=tokens)[0, 0].view(H, -1) / whole
+    torch.testing.assert_close(shares, shares[:, :1].expand_as(shares))
+    assert shares[:, 0].unique().numel() == H
+    assert 0.3 < float(shares.detach().mean()) < 1.7
+
+
+def test_a_projection_that_is_watched_or_changed_is_called(monkeypatch: Any) -> None:
+    layer, x = layer_of(left=1), input_of(1, 9)
+    own: Any = layer.mechanism
+    assert own._few(x, 1)
+    handle = own.v_global.register_forward_hook(lambda *_: None)
+    assert not own._few(x, 1)
+    handle.remove()
+    own.k_global = nn.Sequential(own.k_global)
+    assert not own._few(x, 1)
 
 
 def test_no_global_token_costs_no_projection() -> None:

@@ -61,16 +61,18 @@ class Work:
 
     def with_gradients(self) -> Callable[[], None]:
         """Forward and backward together, with a gradient of the output that is made here, once."""
-        with torch.no_grad():
-            like = self.forward()
+        # With gradients, as it is timed: a call that compiles itself compiles this alone.
+        like = self.forward()
         assert isinstance(like, Tensor)
         source = torch.Generator().manual_seed(1)
-        grad = torch.randn(like.shape, generator=source).to(like.dtype)
+        grad = torch.randn(like.shape, generator=source).to(like.device, like.dtype)
 
         def both() -> None:
             out = self.forward()
             assert isinstance(out, Tensor)
             torch.autograd.grad(out, self.leaves, grad)
+            if out.is_cuda:
+                torch.cuda.synchronize()
 
         return both
 
@@ -85,7 +87,8 @@ class Contender:
         make: gives the call, or raises `Unavailable`.
         threads: torch's number of them; None for that of the whole run.
         group: contenders of one group take turns; groups come one after the other.
-        both: whether to time forward and backward too.
+        forward: whether to time the forward pass alone.
+        both: whether to time forward and backward together.
     """
 
     name: str
@@ -93,6 +96,7 @@ class Contender:
     make: Callable[[Size], Work]
     threads: int | None = None
     group: str = ""
+    forward: bool = True
     both: bool = True
 
 

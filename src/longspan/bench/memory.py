@@ -9,11 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
-from ..measure import child_environment, resident
+from ..measure import child_environment
+from ..memory import peak_growth
 from .contenders import Contender, Unavailable
 from .records import Outcome
 
@@ -70,11 +70,7 @@ def _peak(contender: Contender) -> dict[str, int | str | None]:
     contender.make(replace(contender.size, length=SHORT)).with_gradients()()
     work = contender.make(contender.size)
     both = work.with_gradients()
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-        before = resident("VmRSS")
-        both()
-        peak = resident("VmHWM") - before
-    except OSError:
+    peak = peak_growth(both, torch.device("cpu"))
+    if peak is None:
         return {"missing": "memory is measured on Linux only"}
     return {"peak": peak, "pairs": work.pairs, "tiles": work.tiles}

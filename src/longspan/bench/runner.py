@@ -16,7 +16,7 @@ from .problems import PROBLEMS
 from .records import Outcome, Report, Sample
 from .timing import Effort, interleaved
 
-__all__ = ["QUICK", "measure", "run"]
+__all__ = ["QUICK", "measure", "run", "using_threads"]
 
 QUICK = Effort(rounds=2, least=1, seconds=0.5)
 
@@ -48,7 +48,7 @@ def run(
             raise ValueError(f"there is no problem {name!r}: choose one of {', '.join(PROBLEMS)}")
     effort = effort or (QUICK if quick else Effort())
     report = Report(setting=setting(threads) | {"quick": quick})
-    with _threads(threads):
+    with using_threads(threads):
         for name in chosen:
             problem = PROBLEMS[name](quick)
             on_problem(problem.title)
@@ -93,7 +93,8 @@ def _group(
         except Unavailable as error:
             missing[one.name] = str(error)
             continue
-        calls[f"{one.name}|forward"] = work.without_gradients
+        if one.forward:
+            calls[f"{one.name}|forward"] = work.without_gradients
         if one.both:
             calls[f"{one.name}|both"] = work.with_gradients()
     own = {one.name: one.threads or threads for one in members}
@@ -115,12 +116,12 @@ def _group(
             )
             continue
         work = works[one.name]
-        forward = samples[f"{one.name}|forward"]
+        forward = samples.get(f"{one.name}|forward")
         yield Outcome(
             problem=problem,
             name=one.name,
             length=one.size.length,
-            forward=_each(forward, work.repeats),
+            forward=None if forward is None else _each(forward, work.repeats),
             both=samples.get(f"{one.name}|both"),
             pairs=work.pairs,
             tiles=work.tiles,
@@ -134,7 +135,8 @@ def _each(sample: Sample, repeats: int) -> Sample:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def using_threads(count: int) -> Iterator[None]:
+    """So many threads of torch; afterwards as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from .records import Figure, Outcome, Report, Sample
+from .text import number, target
 
-__all__ = ["show"]
+__all__ = ["figures_table", "outcomes_table", "show", "where"]
 
 
 def show(report: Report, console: Console) -> None:
     """Prints where it ran, the figures beside their targets, and what every contender took."""
-    console.print(Text(_where(report)), soft_wrap=True)
-    console.print(_figures(report))
-    console.print(_outcomes(report))
+    console.print(Text(where(report.setting)), soft_wrap=True)
+    console.print(figures_table(report))
+    console.print(outcomes_table(report))
     met = [figure.met for figure in report.figures if figure.met is not None]
     if report.setting.get("quick"):
         last = "A quick look: inputs are too small for the targets, which are not judged."
@@ -25,8 +28,8 @@ def show(report: Report, console: Console) -> None:
     console.print(Text(last, style="bold"), soft_wrap=True)
 
 
-def _where(report: Report) -> str:
-    at = report.setting
+def where(at: dict[str, Any]) -> str:
+    """Machine, versions and memory, as `machine.setting` found them."""
     versions = ", ".join(f"{name} {v or 'not installed'}" for name, v in at["versions"].items())
     kept = at["allocator"]
     memory = (
@@ -43,7 +46,8 @@ def _where(report: Report) -> str:
     )
 
 
-def _figures(report: Report) -> Table:
+def figures_table(report: Report) -> Table:
+    """The figures beside their targets."""
     table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("figure", overflow="fold")
     for name in ("forward", "both"):
@@ -57,30 +61,15 @@ def _figures(report: Report) -> Table:
         following = report.figures[place + 1 : place + 2]
         table.add_row(
             Text(figure.what),
-            _number(figure.values[0], figure.unit),
-            _number(figure.values[1], figure.unit),
+            number(figure.values[0], figure.unit),
+            number(figure.values[1], figure.unit),
             Text(figure.unit),
-            _target(figure),
+            target(figure),
             Text("") if quick else _met(figure),
             Text(figure.note),
             end_section=bool(following) and following[0].problem != figure.problem,
         )
     return table
-
-
-def _number(value: float | None, unit: str) -> str:
-    if value is None:
-        return "—"
-    if unit == "tokens":
-        return f"{value:.0f}"
-    return f"{value:.1f}" if unit.startswith("%") or value >= 10 else f"{value:.2f}"
-
-
-def _target(figure: Figure) -> str:
-    asked = [f"{target:g}" for target in figure.targets if target is not None]
-    if not asked:
-        return ""
-    return ("≥ " if figure.at_least else "≤ ") + " / ".join(dict.fromkeys(asked))
 
 
 def _met(figure: Figure) -> Text:
@@ -89,7 +78,8 @@ def _met(figure: Figure) -> Text:
     return Text("yes", style="green") if figure.met else Text("no", style="bold red")
 
 
-def _outcomes(report: Report) -> Table:
+def outcomes_table(report: Report) -> Table:
+    """What every contender took."""
     table = Table(
         title="What every contender took",
         box=box.SIMPLE,
@@ -118,7 +108,8 @@ def _taken(outcome: Outcome) -> tuple[Text, str, str]:
         return Text(outcome.missing), "", ""
     if outcome.peak is not None:
         return Text(""), f"{outcome.peak / 2**20:.0f} MiB", ""
-    rounds = str(outcome.forward.rounds) if outcome.forward else ""
+    timed = outcome.forward or outcome.both
+    rounds = str(timed.rounds) if timed else ""
     return Text(_seconds(outcome.forward)), _seconds(outcome.both), rounds
 
 

@@ -1,6 +1,7 @@
 """longspan under Hugging Face models. Needs transformers, which is loaded by the first call."""
 
 from .bigbird import from_bigbird
+from .checking import Check, check
 from .heads import head_of
 from .layers import restore, use
 from .lengthen import lengthen
@@ -10,7 +11,9 @@ from .register import register
 from .saving import load, load_adapter, save, save_adapter
 
 __all__ = [
+    "Check",
     "Profile",
+    "check",
     "from_bigbird",
     "from_longformer",
     "head_of",

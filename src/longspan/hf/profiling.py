@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,16 @@ import torch
 from torch import Tensor
 
 from ..errors import need_number
-from ..patterns.drawing import check_suffix, new_figure, save_figure
+from ..patterns.drawing import check_suffix, new_figure, save_figure, svg_of
 from .layers import turn
 
 __all__ = ["Profile", "profile"]
 
+# Of a curve in a picture.
+POINTS = 40
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Profile:
     """Attention's mass by distance.
 
@@ -77,26 +81,39 @@ class Profile:
             lines.append(f"layer {layer}: {'  '.join(shown)}")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        layers, heads, distances = self.mass.shape
+        return f"Profile({layers=}, {heads=}, {distances=}, tokens={self.tokens})"
+
     def save_picture(self, path: str | Path) -> None:
         """Draws what share of its mass each head has within each distance, a panel a layer."""
         check_suffix(path)
+        save_figure(self._figure(), path)
+
+    def _repr_svg_(self) -> str | None:
+        return svg_of(self._figure)
+
+    def _figure(self) -> Any:
         layers, heads, distances = self.mass.shape
         columns = min(4, layers)
         rows = -(-layers // columns)
         figure = new_figure(3 * columns, 2.4 * rows)
         figure.set_layout_engine("constrained")
         inside = self.mass.cumsum(-1)
+        # Places that a logarithmic axis tells apart: a picture of long texts stays small.
+        places = torch.logspace(0, math.log10(distances), POINTS).round().long().unique() - 1
         for layer in range(layers):
             axis = figure.add_subplot(rows, columns, layer + 1)
             for head in range(heads):
-                axis.plot(range(1, distances + 1), inside[layer, head].tolist(), linewidth=0.9)
+                shares = inside[layer, head, places].tolist()
+                axis.plot((places + 1).tolist(), shares, linewidth=0.9)
             axis.set(xscale="log", ylim=(0, 1.02), xlim=(1, distances))
             axis.set_title(f"layer {layer}", fontsize=9)
             axis.tick_params(labelsize=7)
             axis.grid(alpha=0.25)
         figure.supxlabel("tokens away, itself at 1", fontsize=9)
         figure.supylabel("share of attention within", fontsize=9)
-        save_figure(figure, path)
+        return figure
 
 
 def _falling(gains: Tensor) -> Tensor:

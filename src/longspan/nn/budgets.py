@@ -7,7 +7,7 @@ and layer, and none gets more than its cap:
 
 The left side grows with c, so there is one such c. Between two caps it is linear: sorting the
 quotients cap/r tells which tokens are capped, and then c is a quotient of two sums, through which
-the gradient goes.
+the gradient goes. Where all have one cap, sorting the shares alone is enough.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def common_factor(shares: Tensor, caps: Tensor, total: Tensor, counts: Tensor) -
 
     Args:
         shares: above 0, `(B, L)`.
-        caps: at least 0, broadcastable to `(B, L)`.
+        caps: at least 0, broadcastable to `(B, L)`; quickest as `(1, 1)`, one for all.
         total: `(B,)`. Where it is not below the sum of the caps, c is as large as needed for all of
             them.
         counts: bool, broadcastable to `(B, L)`: what takes part in the sums.
@@ -31,12 +31,16 @@ def common_factor(shares: Tensor, caps: Tensor, total: Tensor, counts: Tensor) -
     Returns:
         `(B,)`; 0 for a sample in which nothing counts.
     """
-    shares, caps = shares.double(), caps.double().expand(shares.shape)
     counts = counts.expand(shares.shape)
-    own = torch.where(counts, shares, 0.0)
+    caps, total = caps.double(), total.double()
     with torch.no_grad():
-        capped = _capped(own, torch.where(counts, caps, 0.0), total.double(), counts)
-    left = total.double() - torch.where(capped, caps, 0.0).sum(-1)
+        own = torch.where(counts, shares, 0.0)
+        if caps.numel() == 1:
+            capped = _above_one_cap(own, caps.reshape(()), total)
+        else:
+            capped = _capped(own.double(), torch.where(counts, caps, 0.0), total, counts)
+    shares, caps = shares.double(), caps.expand(shares.shape)
+    left = total - torch.where(capped, caps, 0.0).sum(-1)
     free = torch.where(counts & ~capped, shares, 0.0).sum(-1)
     everyone = free == 0
     largest = torch.where(counts, caps / shares, 0.0).amax(-1).detach()
@@ -57,6 +61,20 @@ def _capped(shares: Tensor, caps: Tensor, total: Tensor, counts: Tensor) -> Tens
     spent = before + torch.where(in_order.isfinite(), in_order, 0.0) * after
     full = (spent <= total[..., None]) & in_order.isfinite()
     return torch.zeros_like(full).scatter(-1, order, full)
+
+
+def _above_one_cap(shares: Tensor, cap: Tensor, total: Tensor) -> Tensor:
+    """The same where all have one cap: those whose share is at least the smallest that gets it. No
+    order of tokens is needed, only that of the shares, which are 0 for what does not count.
+    """
+    in_order = shares.sort(dim=-1, descending=True).values.double()
+    before = cap * torch.arange(shares.shape[-1], device=shares.device)
+    after = in_order.sum(-1, keepdim=True) - (in_order.cumsum(-1) - in_order)
+    there = in_order > 0
+    spent = before + cap / torch.where(there, in_order, 1.0) * after
+    full = there & (spent <= total[..., None])
+    least = torch.where(full, in_order, torch.inf).amin(-1, keepdim=True)
+    return shares >= least
 
 
 def room(n: int, real: Tensor) -> Tensor:

@@ -215,10 +215,10 @@ class LearnedWindow(Mechanism):
         follows = self.is_causal and self.training and self.budget is not None
         if follows and not recomputing():
             self._follow(self._last_shares, setting)
-        few = self._few(setting)
+        few = self._bounded(setting)
         return y if few is None else few.marked(y)
 
-    def _few(self, setting: Setting) -> FewTokens | None:
+    def _bounded(self, setting: Setting) -> FewTokens | None:
         """The global tokens, if it is known how many a sample has at most."""
         tokens = setting.global_tokens
         if tokens is None or self.most_global is None:
@@ -235,7 +235,7 @@ class LearnedWindow(Mechanism):
         reach = self.reaches(q, setting)
         self.last_reach = reach.detach().clamp(max=self.max_reach)
         pattern: Pattern = Causal() if self.is_causal else Full()
-        few = self._few(setting)
+        few = self._bounded(setting)
         tokens = setting.global_tokens if few is None else few.positions
         exempt = None if tokens is None else Global(tokens)
         weight = Bell(

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import describe, need_bool, need_int
@@ -17,6 +18,10 @@ from .global_tokens import FewTokens, few_tokens
 from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
 
 __all__ = ["SlidingWindow"]
+
+# As many times the global rows of all heads as there are channels: from there on it is quicker to
+# project all tokens for them.
+FEW = 4
 
 
 class SlidingWindow(Mechanism):
@@ -150,7 +155,7 @@ class SlidingWindow(Mechanism):
             )
         if tokens is None:
             return Asked(self.window)
-        few = self._few(setting)
+        few = self._bounded(setting)
         whole = Global(tokens if few is None else few.positions, rows=not self.global_projections)
         return Asked(self.window | whole)
 
@@ -159,12 +164,12 @@ class SlidingWindow(Mechanism):
         tokens = setting.global_tokens
         if tokens is None:
             return y
-        few = self._few(setting)
+        few = self._bounded(setting)
         if self.global_projections:
             y = self._with_global_rows(y, tokens, few or self._counted(tokens, setting), setting)
         return y if few is None else few.marked(y)
 
-    def _few(self, setting: Setting) -> FewTokens | None:
+    def _bounded(self, setting: Setting) -> FewTokens | None:
         """The global tokens, if it is known how many a sample has at most."""
         tokens = setting.global_tokens
         if tokens is None or self.most_global is None:
@@ -186,16 +191,60 @@ class SlidingWindow(Mechanism):
         if places.shape[1] == 0:
             return y
         q = self._heads(self.q_global(x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))))
-        k, v = self._heads(self.k_global(x)), self._heads(self.v_global(x))
-        rows = attention(
-            q,
-            k,
-            v,
-            key_padding=setting.key_padding,
-            dropout=setting.dropout if self.training else 0.0,
-        )
+        dropout = setting.dropout if self.training else 0.0
+        if self._few(x, places.shape[1]):
+            rows = self._from_input(q, x, setting.key_padding, dropout)
+        else:
+            k, v = self._heads(self.k_global(x)), self._heads(self.v_global(x))
+            rows = attention(q, k, v, key_padding=setting.key_padding, dropout=dropout)
         index = places[:, None, :, None].expand(rows.shape)
         return y.scatter(2, index, torch.where(there, rows.to(y.dtype), y.gather(2, index)))
+
+    def _few(self, x: Tensor, most: int) -> bool:
+        """Whether projections of all tokens would cost more than the rows that look at them. On a
+        GPU they cost next to nothing; and a projection that was changed is called as it is.
+        """
+        return (
+            x.device.type == "cpu"
+            and FEW * most * self.num_heads <= self.embed_dim
+            and all(_is_plain(own) for own in (self.k_global, self.v_global))
+        )
+
+    def _from_input(
+        self, q: Tensor, x: Tensor, key_padding: Tensor | None, dropout: float
+    ) -> Tensor:
+        """Global rows `(B, H, G, D)` without projections of all tokens, by moving those of keys and
+        values to the other side of the sums:
+
+            q · (W_k x_j + b_k) = (W_kᵀ q) · x_j + q · b_k
+            Σ_j p_j (W_v x_j + b_v) = W_v Σ_j p_j x_j + b_v Σ_j p_j
+
+        where q · b_k is the same for all j, and no softmax sees it.
+        """
+        k, v = self.k_global, self.v_global
+        key_heads, (batch, heads, most, size) = k.out_features // self.head_dim, q.shape
+        shared = q.reshape(batch, key_heads, -1, size)  # (B, Hk, H / Hk · G, D)
+        asked = shared @ k.weight.unflatten(0, (key_heads, size))
+        tokens = x[:, None]
+        # With a channel of ones the sum of what dropout has left comes out beside the others.
+        values = tokens if dropout == 0 else F.pad(tokens, (0, 1), value=1.0)
+        found = attention(
+            asked.reshape(batch, 1, heads * most, -1),
+            tokens,
+            values,
+            scale=size**-0.5,
+            key_padding=key_padding,
+            dropout=dropout,
+        )
+        sums = found.reshape(batch, key_heads, -1, found.shape[-1])
+        rows = sums[..., : self.embed_dim] @ v.weight.unflatten(0, (key_heads, size)).mT
+        if v.bias is not None:
+            left = 1.0 if dropout == 0 else sums[..., self.embed_dim :]
+            rows = rows + left * v.bias.unflatten(0, (key_heads, 1, size))
+        if k.bias is not None:
+            # Its gradient is 0, and not None, which what gathers gradients would wait for.
+            rows = rows + 0.0 * k.bias.sum()
+        return rows.reshape(batch, heads, most, size)
 
     def _input(self, y: Tensor, tokens: Tensor, setting: Setting) -> Tensor:
         """The layer's input, checked."""
@@ -232,6 +281,12 @@ class SlidingWindow(Mechanism):
             f"heads={self.num_heads}, window={self.window!r}, causal={self.is_causal}, "
             f"global_projections={self.global_projections}"
         )
+
+
+def _is_plain(projection: nn.Module) -> bool:
+    """Whether a projection is its weight and bias, and nothing else sees it being called."""
+    watched = projection._forward_hooks or projection._forward_pre_hooks
+    return type(projection) is nn.Linear and not watched
 
 
 def _for_heads(name: str, value: int | Sequence[int], heads: int, *, at_least: int) -> list[int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ __all__ = [
     "new_figure",
     "save_figure",
     "save_picture",
+    "svg_of",
 ]
 
 INK = "#1f4e79"
@@ -164,6 +167,18 @@ def check_suffix(path: str | Path) -> None:
     """Raises unless a picture can be saved under this name."""
     if Path(path).suffix not in (".png", ".svg"):
         raise ValueError(f"path must end in .png or .svg, got {Path(path).name!r}")
+
+
+def svg_of(make: Callable[[], Any]) -> str | None:
+    """A figure as a notebook shows it; None without matplotlib, and the notebook shows text."""
+    try:
+        from matplotlib import rc_context
+    except ImportError:
+        return None
+    written = io.BytesIO()
+    with rc_context({"svg.hashsalt": "longspan"}):
+        make().savefig(written, format="svg", metadata={"Date": None})
+    return written.getvalue().decode()
 
 
 def save_figure(figure: Any, path: str | Path) -> None:

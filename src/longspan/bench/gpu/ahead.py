@@ -27,8 +27,8 @@ from .timing import Call, Failure
 
 __all__ = ["Rehearsal", "compile_ahead", "rehearse"]
 
-MOST_AT_ONCE = 8
-LONGEST = 150.0  # seconds for all of them
+MOST_AT_ONCE = 14
+LONGEST = 100.0
 
 
 class Rehearsal:
@@ -76,7 +76,7 @@ def compile_ahead(
     named = [row.name for row in rows if row.compiles]
     if not bench.peers or len(named) < 2:
         return 0.0
-    workers = max(1, min(MOST_AT_ONCE, (os.cpu_count() or 2) // 2))
+    workers = max(1, min(MOST_AT_ONCE, (os.cpu_count() or 2) - 2))
     say(f"… compiling ahead for {len(named)} rows, {workers} at a time")
     begin = time.perf_counter()
     one = partial(_in_a_process, device=str(bench.device), quick=bench.quick, end=begin + seconds)

@@ -61,7 +61,7 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     from . import hopper, launch
 
     with _current(problem.q.device):
-        return hopper.forward(problem) if hopper.takes(problem) else launch.forward(problem)
+        return hopper.forward(problem) or launch.forward(problem)
 
 
 def backward(
@@ -72,9 +72,9 @@ def backward(
     """
     from . import hopper, launch
 
+    given = problem, out, limits, grad, wanted
     with _current(problem.q.device):
-        chosen = hopper.backward if hopper.takes(problem) else launch.backward
-        return chosen(problem, out, limits, grad, wanted)
+        return hopper.backward(*given) or launch.backward(*given)
 
 
 def _current(device: torch.device) -> AbstractContextManager[Any]:

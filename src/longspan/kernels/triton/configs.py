@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from .arguments import Made
 
-__all__ = ["HopperOptions", "hopper_options", "options", "override"]
+__all__ = ["HopperOptions", "hopper_options", "options", "overridden", "override"]
 
 # Bytes of a pair of rows, for tiles of 64: above this the loads of three stages do not fit a
 # multiprocessor's shared memory.
@@ -67,6 +67,11 @@ def override(kernel: str, options: dict[str, int]) -> Iterator[None]:
             del _OVERRIDES[kernel]
         else:
             _OVERRIDES[kernel] = before
+
+
+def overridden() -> bool:
+    """Whether something is being tuned."""
+    return bool(_OVERRIDES)
 
 
 def options(kernel: str, made: Made, itemsize: int) -> dict[str, int]:

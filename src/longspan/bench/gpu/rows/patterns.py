@@ -10,7 +10,7 @@ from ....measure import Size
 from ....patterns import Global, Pattern, Window, bigbird
 from ..contenders import OURS, Bench, Variant, compared, ours, ratios
 from ..floor import needs_of
-from ..peers import FLEX, flex_pattern
+from ..peers import FLEX, FLEX_SMALL, flex_pattern, flex_small_blocks
 from ..records import Result
 from .row import Row, size_fields
 from .windows import REACH
@@ -51,6 +51,7 @@ def pattern_row(
         contenders: dict[str, Sequence[Variant]] = {OURS: ours(bench, size, found)}
         if bench.peers:
             contenders[FLEX] = flex_pattern(bench, size, found)
+            contenders[FLEX_SMALL] = flex_small_blocks(bench, size, found)
         entries = compared(bench, contenders, ("forward", "backward", "mask"))
         dense = pattern(size, torch.device("cpu")).dense(size.length)
         pairs = size.batch * size.heads * int(dense.sum())
@@ -61,7 +62,10 @@ def pattern_row(
             pairs=pairs,
             needs=needs_of(size, pairs, bench.card),
             entries=entries,
-            figures=ratios(entries, FLEX, {"forward": target, "backward": target}),
+            figures=[
+                *ratios(entries, FLEX, {"forward": target, "backward": target}),
+                *ratios(entries, FLEX_SMALL, {}, ("forward",)),
+            ],
         )
 
     return Row(name=name, title=title, run=run, compiles=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ....layout import Layout, Part, Walk
@@ -14,7 +15,7 @@ from ..launch import attend, differentiate, overwrite_keys, sum_keys
 from ..sources import shares
 from .gather import Beside, gather_keys, gather_rows
 from .intervals import NUMBERS, RowFacts
-from .launching import start
+from .launching import empty, spoil, start
 from .ring import GATHERED_NUMBERS
 
 __all__ = [
@@ -25,9 +26,11 @@ __all__ = [
     "differentiate_tokens",
     "gathered_keys",
     "gathered_rows",
+    "keys_beside",
     "nothing",
     "numbers_of",
     "roles_of",
+    "rows_beside",
 ]
 
 # Gathered tokens that one program copies.
@@ -116,16 +119,35 @@ def nothing(none: Tensor) -> Beside:
     return Beside(none, 0, none, 0, 0, none, 0, 0, 0)
 
 
-def gathered_keys(problem: Problem, roles: Roles, head: int) -> Gathered | None:
-    """Global keys and values, in one launch; None where there are none."""
+def keys_beside(problem: Problem, roles: Roles) -> Beside | None:
+    """Global keys; None where there are none."""
     if roles.keys is None:
         return None
-    q, k, v = problem.q, problem.k, problem.v
+    q = problem.q
     part = walk_arguments(problem.open_layout.walks[0], q.shape[1], q.device).parts[roles.keys]
-    beside = Beside(part.order, part.order_batch, *part[:6], part.length)
+    return Beside(part.order, part.order_batch, *part[:6], part.length)
+
+
+def rows_beside(problem: Problem, roles: Roles) -> Beside | None:
+    """Global rows; None where there are none."""
+    if roles.rows is None:
+        return None
+    q = problem.q
+    walk = walk_arguments(problem.open_layout.walks[1], q.shape[1], q.device)
+    return Beside(
+        walk.rows.order, walk.rows.order_batch, *walk.parts[roles.rows][:6], walk.rows.length
+    )
+
+
+def gathered_keys(problem: Problem, roles: Roles, head: int) -> Gathered | None:
+    """Global keys and values, in one launch; None where there are none."""
+    beside = keys_beside(problem, roles)
+    if beside is None:
+        return None
+    k, v = problem.k, problem.v
     batch, heads = k.shape[:2]
-    length, channels = part.length, k.shape[3]
-    to_k, to_v = (x.new_empty((batch, heads, length, channels)) for x in (k, v))
+    length, channels = beside.length, k.shape[3]
+    to_k, to_v = (empty((batch, heads, length, channels), k.dtype, k.device) for _ in range(2))
     start(
         gather_keys,
         (k.device, k.dtype, k.shape, k.stride(), v.stride(), numbers_of(beside)),
@@ -140,17 +162,16 @@ def gathered_rows(
     problem: Problem, roles: Roles, head: int, facts: RowFacts, given: Tensor, stats: Tensor
 ) -> GatheredRows | None:
     """Global rows, their gradients and numbers, in one launch; None where there are none."""
-    if roles.rows is None:
+    beside = rows_beside(problem, roles)
+    if beside is None:
         return None
     q, k = problem.q, problem.k
-    walk = walk_arguments(problem.open_layout.walks[1], q.shape[1], q.device)
-    part = walk.parts[roles.rows]
-    beside = Beside(walk.rows.order, walk.rows.order_batch, *part[:6], walk.rows.length)
     batch, heads, n, channels = q.shape
     length, stride, m = beside.length, stats.shape[2], k.shape[2]
-    to_q, to_grad = (q.new_empty((batch, heads, length, channels)) for _ in range(2))
+    to_q, to_grad = (empty((batch, heads, length, channels), q.dtype, q.device) for _ in range(2))
     own_stride = -(-length // 4) * 4
-    numbers = stats.new_empty((batch * heads, GATHERED_NUMBERS.value, own_stride))
+    shape = (batch * heads, GATHERED_NUMBERS.value, own_stride)
+    numbers = empty(shape, torch.float32, q.device)
     bell = bool(problem.terms)
     start(
         gather_rows,
@@ -179,6 +200,7 @@ def numbers_of(values: NamedTuple) -> tuple[int, ...]:
 def attend_rows(problem: Problem, roles: Roles, out: Tensor, limits: Tensor) -> None:
     """Writes the outputs and limits of global rows over what is there."""
     if roles.rows is not None:
+        spoil()
         call = Call(problem)
         attend(call, call.walks[1], out, limits)
 
@@ -186,7 +208,6 @@ def attend_rows(problem: Problem, roles: Roles, out: Tensor, limits: Tensor) -> 
 def differentiate_tokens(
     problem: Problem,
     roles: Roles,
-    wanted: frozenset[tuple[int, str]],
     out: Tensor,
     grad: Tensor,
     limits: Tensor,
@@ -199,7 +220,8 @@ def differentiate_tokens(
     """Writes the gradients of global rows and keys over what is there."""
     if roles.keys is None and roles.rows is None:
         return
-    call = Call(problem, wanted)
+    spoil()
+    call = Call(problem, frozenset((term.number, "variance") for term in problem.terms))
     heads, stride = limits.shape[1], stats.shape[2]
     # The second number of every row, with strides of its own.
     means = Numbers(stats[:, 1], heads * NUMBERS * stride, NUMBERS * stride, 1)

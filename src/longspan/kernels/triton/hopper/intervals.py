@@ -11,7 +11,7 @@ from torch import Tensor
 from ...problem import BellReach, BellTerm, Problem, SameReach
 from ..arguments import Numbers, PartValues, per_row
 from . import ring
-from .launching import start
+from .launching import empty, start
 from .ring import Intervals
 from .rows import columns_of_rows, rows_of_arrays, rows_of_bells
 
@@ -131,15 +131,13 @@ def _of_bells(
         kind = REACH if band is not None and band[0] == band[1] else ROWS
     left, right = band if band is not None else (shape.m, shape.m)
     numbers = 1 + (kind != BAND) + (kind == ROWS)
-    whole = torch.empty((numbers, shape.units, shape.stride), dtype=torch.float32, device=device)
+    whole = empty((numbers, shape.units, shape.stride), torch.float32, device)
     bells = whole[0]
     rows = whole[1] if kind != BAND else bells
     widths = whole[2] if kind == ROWS else bells
     if kind == ROWS:
         rows, widths = rows.view(torch.int32), widths.view(torch.int32)
-    table = torch.empty(
-        5 * shape.units * shape.tiles if table_too else 1, dtype=torch.int32, device=device
-    )
+    table = empty((5 * shape.units * shape.tiles if table_too else 1,), torch.int32, device)
     threshold = reach.threshold if reach is not None else 1.0
     given = per_row(variance)
     # It is what was given, perhaps a part of something larger.
@@ -163,8 +161,8 @@ def _of_bells(
 
 def _of_arrays(low: Numbers, high: Numbers, shape: _Shape, n: int, m: int) -> RowFacts:
     device = low.data.device
-    whole = torch.empty((2, shape.units, shape.stride), dtype=torch.int32, device=device)
-    table = torch.empty(5 * shape.units * shape.tiles, dtype=torch.int32, device=device)
+    whole = empty((2, shape.units, shape.stride), torch.int32, device)
+    table = empty((5 * shape.units * shape.tiles,), torch.int32, device)
     start(
         rows_of_arrays,
         (device, *shape, low[1:], high[1:]),
@@ -182,7 +180,7 @@ def with_columns(facts: RowFacts, m: int) -> RowFacts:
         return facts
     tiles, key_tiles, table = facts.intervals.tiles, -(-m // BLOCK), facts.intervals.table
     units = table.numel() // (5 * tiles)
-    columns = torch.empty(2 * units * key_tiles, dtype=torch.int32, device=table.device)
+    columns = empty((2 * units * key_tiles,), torch.int32, table.device)
     scan = min(1 << max(tiles - 1, 1).bit_length(), MOST_SCANNED)
     start(
         columns_of_rows,

@@ -28,7 +28,7 @@ from .descriptors import numbers_tiles, padded_head, tiles_of
 from .gather import Beside
 from .intervals import BLOCK, NUMBERS, RowFacts, band_facts, facts_of, with_columns
 from .keys import key_gradients
-from .launching import start
+from .launching import empty, spoil, start, unrecorded
 from .outputs import outputs
 from .queries import query_gradients
 from .repair import repair_gradients, repair_outputs
@@ -87,7 +87,10 @@ def _by_tma(x: Tensor) -> bool:
 
 
 def _readable(x: Tensor) -> Tensor:
-    return x if _by_tma(x) else x.clone(memory_format=torch.contiguous_format)
+    if _by_tma(x):
+        return x
+    spoil()
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _facts(problem: Problem, part: int, columns: bool, none: Tensor) -> RowFacts:
@@ -104,15 +107,22 @@ def _facts(problem: Problem, part: int, columns: bool, none: Tensor) -> RowFacts
     if band is not None and not learned:
         return band_facts(band, none)
     key = ("hopper", columns, problem.q.shape[0])
-    known: RowFacts | None = None if learned else walk.plan.get(key)
+    if learned or captured(problem.q.device):
+        return _new_facts(problem, part, band, columns)
+    known: RowFacts | None = walk.plan.get(key)
     if known is None:
-        arguments = walk_arguments(walk, problem.q.shape[1], problem.q.device)
-        known = facts_of(problem, arguments.parts[part], band)
-        if columns:
-            known = with_columns(known, problem.k.shape[2])
-        if not learned and not captured(problem.q.device):
-            walk.plan[key] = known
+        with unrecorded():
+            known = walk.plan[key] = _new_facts(problem, part, band, columns)
     return known
+
+
+def _new_facts(
+    problem: Problem, part: int, band: tuple[int, int] | None, columns: bool
+) -> RowFacts:
+    walk = problem.open_layout.walks[0]
+    arguments = walk_arguments(walk, problem.q.shape[1], problem.q.device)
+    found = facts_of(problem, arguments.parts[part], band)
+    return with_columns(found, problem.k.shape[2]) if columns else found
 
 
 @cache
@@ -160,8 +170,8 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     q, k, v = problem.q, problem.k, problem.v
     batch, heads, n, channels = q.shape
     m, each = k.shape[2], heads // k.shape[1]
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    limits = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    out = empty(q.shape, q.dtype, q.device)
+    limits = empty(q.shape[:3], torch.float32, q.device)
     roles = roles_of(problem.open_layout)
     assert roles is not None
     facts = _facts(problem, roles.main, False, limits)
@@ -193,22 +203,19 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     return out, limits
 
 
-def backward(
-    problem: Problem, out: Tensor, limits: Tensor, grad: Tensor, wanted: frozenset[tuple[int, str]]
-) -> tuple[Tensor, Tensor, Tensor, dict[tuple[int, str], Tensor]]:
-    """Gradients of q, k and v, and of the bell's variance."""
+def backward(problem: Problem, out: Tensor, limits: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of q, k and v, and of the bell's variance, if there is one."""
     q, k, v = problem.q, problem.k, problem.v
     batch, heads, n, channels = q.shape
     key_heads, m = k.shape[1], k.shape[2]
-    dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (k, v))
+    dq, dk, dv = (empty(x.shape, x.dtype, x.device) for x in (q, k, v))
     # A unit's rows start at a multiple of 16 bytes, as their TMA wants it.
     stride = -(-n // 4) * 4
-    stats = q.new_empty((batch * heads, NUMBERS, stride), dtype=torch.float32)
-    row_checks = torch.empty_like(limits)
-    key_checks = torch.empty(k.shape[:3], dtype=torch.float32, device=k.device)
-    bells = [(term.number, "variance") for term in problem.terms]
-    to_bells = torch.empty_like(limits) if bells else limits
+    stats = empty((batch * heads, NUMBERS, stride), torch.float32, q.device)
+    row_checks = empty(limits.shape, torch.float32, q.device)
+    key_checks = empty(k.shape[:3], torch.float32, q.device)
+    bell = bool(problem.terms)
+    to_bells = empty(limits.shape, torch.float32, q.device) if bell else limits
     roles = roles_of(problem.open_layout)
     assert roles is not None
     facts = _facts(problem, roles.main, True, limits)
@@ -260,5 +267,5 @@ def backward(
             "ROWS_BESIDE": rows_too.beside.length > 0,
         },
     )  # fmt: skip
-    differentiate_tokens(problem, roles, wanted, out, given, limits, stats, to_bells, dq, dk, dv)
-    return dq, dk, dv, {key: to_bells for key in bells if key in wanted}
+    differentiate_tokens(problem, roles, out, given, limits, stats, to_bells, dq, dk, dv)
+    return (dq, dk, dv, to_bells) if bell else (dq, dk, dv)

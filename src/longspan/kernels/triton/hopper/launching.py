@@ -1,16 +1,92 @@
-"""Launches that go straight to a compiled kernel. Triton looks every argument over before it finds
-the kernel that it compiled for such ones, which takes longer than most kernels take to run.
+"""Launches that go straight to a compiled kernel, and can be noted down.
+
+Triton looks every argument over before it finds the kernel that it compiled for such ones, which
+takes longer than most kernels take to run.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-__all__ = ["start"]
+import torch
+from torch import Tensor
+
+__all__ = ["Recording", "empty", "recorded", "spoil", "start", "unrecorded"]
 
 # Compiled kernels, and the constants that their arguments end with.
 _COMPILED: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
 MOST_COMPILED = 4096
+
+
+class Started(NamedTuple):
+    """One launch."""
+
+    compiled: Any
+    grid: tuple[int, int]
+    arguments: tuple[Any, ...]
+
+
+@dataclass
+class Recording:
+    """What a call has launched, and the memory that it has made for it.
+
+    Attributes:
+        whole: whether that is all it did.
+    """
+
+    launches: list[Started] = field(default_factory=list)
+    made: list[Tensor] = field(default_factory=list)
+    whole: bool = True
+
+
+class _Local(threading.local):
+    recording: Recording | None = None
+
+
+_LOCAL = _Local()
+
+
+@contextmanager
+def recorded() -> Iterator[Recording]:
+    """Notes down what this thread launches and makes."""
+    with _recording(Recording()) as found:
+        assert found is not None
+        yield found
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Notes down nothing: what is made here is kept, and there the next time."""
+    with _recording(None):
+        yield
+
+
+@contextmanager
+def _recording(new: Recording | None) -> Iterator[Recording | None]:
+    before = _LOCAL.recording
+    _LOCAL.recording = new
+    try:
+        yield new
+    finally:
+        _LOCAL.recording = before
+
+
+def spoil() -> None:
+    """Says that something is done which no note tells of."""
+    if _LOCAL.recording is not None:
+        _LOCAL.recording.whole = False
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory for what a call computes."""
+    made = torch.empty(shape, dtype=dtype, device=device)
+    if _LOCAL.recording is not None:
+        _LOCAL.recording.made.append(made)
+    return made
 
 
 def start(
@@ -33,13 +109,17 @@ def start(
     own = kernel, *key
     known = _COMPILED.get(own)
     if known is not None:
-        known[0][grid[0], grid[1], 1](*arguments, *known[1])
-        return
-    compiled = kernel[grid](*arguments, **constants, **options)
-    if compiled is None:
-        # The interpreter compiles nothing.
-        return
-    if len(_COMPILED) >= MOST_COMPILED:
-        _COMPILED.clear()
-    names = kernel.arg_names[len(arguments) :]
-    _COMPILED[own] = compiled, tuple(constants[name] for name in names)
+        compiled = known[0]
+        compiled[grid[0], grid[1], 1](*arguments, *known[1])
+    else:
+        compiled = kernel[grid](*arguments, **constants, **options)
+        if compiled is None:
+            # The interpreter compiles nothing.
+            spoil()
+            return
+        if len(_COMPILED) >= MOST_COMPILED:
+            _COMPILED.clear()
+        names = kernel.arg_names[len(arguments) :]
+        _COMPILED[own] = compiled, tuple(constants[name] for name in names)
+    if _LOCAL.recording is not None:
+        _LOCAL.recording.launches.append(Started(compiled, grid, arguments))

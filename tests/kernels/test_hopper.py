@@ -414,12 +414,16 @@ class TestOnHopper:
 
     # torch's compiler itself does what torch warns of.
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-    def test_compiled_programs(self) -> None:
+    @pytest.mark.parametrize("transposed", [False, True])
+    @pytest.mark.parametrize("head", [64, 256], ids=["hopper", "plain"])
+    def test_compiled_programs(self, transposed: bool, head: int) -> None:
         def called(q: Tensor, k: Tensor, v: Tensor, variance: Tensor) -> Tensor:
             bell = Bell(variance, threshold=0.5)
             return ls.attention(q, k, v, Window(70, 70), weight=bell, backend="triton")
 
-        q, k, v = (torch.randn(2, 2, 333, 64, device="cuda").to(BF16) for _ in range(3))
+        q, k, v = (torch.randn(2, 2, 333, head, device="cuda").to(BF16) for _ in range(3))
+        if transposed:
+            q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))
         variance = torch.rand(2, 2, 333, device="cuda") * 900 + 1
         leaves = [x.requires_grad_() for x in (q, k, v, variance)]
         grad = torch.randn_like(q)

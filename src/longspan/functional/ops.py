@@ -70,8 +70,20 @@ def attention_backward_op(
     meaning = decode(text, learned, fixed, ints, floats)
     settings = Settings(scale, key_padding, dropout, seed, counted=False)
     found = passes.backward(grad, out, limits, q, k, v, meaning, settings, backend, learned, wanted)
-    # Traced programs know how these lie in memory; kernels sum them up in ways of their own.
-    return found[:3] + [x.contiguous() for x in found[3:]]
+    # Traced programs know how these lie in memory; kernels may have ways of their own.
+    like = [_laid_out_as(x, given) for x, given in zip(found[:3], (q, k, v), strict=True)]
+    return like + [x.contiguous() for x in found[3:]]
+
+
+def _laid_out_as(gradient: Tensor, given: Tensor) -> Tensor:
+    """A gradient in the order of memory in which a copy of `given` would be."""
+    if gradient.stride() == given.stride():
+        return gradient
+    wanted = torch.empty_like(given, device="meta").stride()
+    if gradient.stride() == wanted:
+        return gradient
+    moved = torch.empty_strided(given.shape, wanted, dtype=gradient.dtype, device=gradient.device)
+    return moved.copy_(gradient)
 
 
 @attention_backward_op.register_fake

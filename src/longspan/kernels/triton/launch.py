@@ -102,8 +102,9 @@ def _query_gradients(
     q = call.problem.q
     firsts = call.firsts()
     make = torch.empty if any(firsts) else torch.zeros
-    dtype = torch.float32 if call.layout.merged else q.dtype
-    dq = make(q.shape, dtype=dtype, device=q.device)
+    dq = _like(q, torch.float32 if call.layout.merged else q.dtype)
+    if not any(firsts):
+        dq.zero_()
     means, *sums = (
         make(q.shape[:3], dtype=torch.float32, device=q.device) for _ in range(1 + len(call.summed))
     )
@@ -150,6 +151,13 @@ def differentiate(
         join_query_gradients[tiles, units](call.given, *to, side, *own, MADE=made)
 
 
+def _like(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Memory for a gradient, which lies as what it is of, if the kernels can write that."""
+    if x.stride(3) == 1:
+        return torch.empty_like(x, dtype=dtype)
+    return torch.empty(x.shape, dtype=dtype, device=x.device)
+
+
 def _key_gradients(call: Call, read: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     """dk and dv: first what other orders of keys add, then the order that has every key."""
     k, v, layout = call.problem.k, call.problem.v, call.layout
@@ -157,7 +165,7 @@ def _key_gradients(call: Call, read: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(k), torch.zeros_like(v)
     base, *rest = shares(layout)
     others = tuple(sum_keys(call, share, read) for share in rest)
-    dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (k, v))
+    dk, dv = _like(k, k.dtype), _like(v, v.dtype)
     _launch_keys(call, base, read, (vectors(dk), vectors(dv)), others, call.block, 1, partial=False)
     return dk, dv
 

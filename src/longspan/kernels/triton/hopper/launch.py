@@ -28,7 +28,7 @@ from .descriptors import numbers_tiles, padded_head, tiles_of
 from .gather import Beside
 from .intervals import BLOCK, NUMBERS, RowFacts, band_facts, facts_of, with_columns
 from .keys import key_gradients
-from .launching import empty, spoil, start, unrecorded
+from .launching import empty, empty_like, spoil, start, unrecorded
 from .outputs import outputs
 from .queries import query_gradients
 from .repair import repair_gradients, repair_outputs
@@ -208,7 +208,7 @@ def backward(problem: Problem, out: Tensor, limits: Tensor, grad: Tensor) -> tup
     q, k, v = problem.q, problem.k, problem.v
     batch, heads, n, channels = q.shape
     key_heads, m = k.shape[1], k.shape[2]
-    dq, dk, dv = (empty(x.shape, x.dtype, x.device) for x in (q, k, v))
+    dq, dk, dv = (empty_like(x) for x in (q, k, v))
     # A unit's rows start at a multiple of 16 bytes, as their TMA wants it.
     stride = -(-n // 4) * 4
     stats = empty((batch * heads, NUMBERS, stride), torch.float32, q.device)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Recording", "empty", "recorded", "spoil", "start", "unrecorded"]
+__all__ = ["Recording", "empty", "empty_like", "recorded", "spoil", "start", "unrecorded"]
 
 # Compiled kernels, and the constants that their arguments end with.
 _COMPILED: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
@@ -84,6 +84,14 @@ def spoil() -> None:
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Memory for what a call computes."""
     made = torch.empty(shape, dtype=dtype, device=device)
+    if _LOCAL.recording is not None:
+        _LOCAL.recording.made.append(made)
+    return made
+
+
+def empty_like(x: Tensor) -> Tensor:
+    """Memory for a gradient, which lies as what it is of."""
+    made = torch.empty_like(x)
     if _LOCAL.recording is not None:
         _LOCAL.recording.made.append(made)
     return made

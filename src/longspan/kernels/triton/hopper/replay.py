@@ -49,7 +49,7 @@ class Tape:
             raise Unknown("it does more than launch kernels")
         self.device = inputs[0].device
         self.kept = kept
-        self.returned = [(tuple(x.shape), x.dtype) for x in returned]
+        self.returned = [(x.shape, x.stride(), x.dtype) for x in returned]
         places: dict[int, Place] = {}
         for number, x in enumerate(returned):
             places[_storage(x)] = Place(len(inputs) + number, 0)
@@ -75,7 +75,10 @@ class Tape:
     def play(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Computes it again for other inputs."""
         device = self.device
-        made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self.returned]
+        made = [
+            torch.empty_strided(shape, strides, dtype=dtype, device=device)
+            for shape, strides, dtype in self.returned
+        ]
         addresses = [x.data_ptr() for x in inputs]
         addresses += [x.data_ptr() for x in made]
         if self.bytes:

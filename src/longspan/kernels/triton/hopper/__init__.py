@@ -5,7 +5,6 @@ everything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache, partial
 from importlib.util import find_spec
 
@@ -40,17 +39,17 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor] | None:
     """
     if problem.q.device.type != "cuda" or not available(problem.q.device):
         return None
-    from . import launch, replay
+    from . import replay
 
     inputs = (problem.q, problem.k, problem.v, *_learned(problem))
-    key = replay.key_of(problem, inputs, "forward")
-    found: Sequence[Tensor] | None = replay.play(key, inputs)
-    if found is None:
-        if not launch.takes(problem):
-            return None
-        found = replay.record(key, problem, inputs, partial(launch.forward, problem))
-    out, limits = found
-    return out, limits
+    found = replay.played(problem, inputs, "forward", partial(_forward, problem))
+    return None if found is None else (found[0], found[1])
+
+
+def _forward(problem: Problem) -> tuple[Tensor, ...] | None:
+    from . import launch
+
+    return launch.forward(problem) if launch.takes(problem) else None
 
 
 def backward(
@@ -61,20 +60,25 @@ def backward(
     """
     if problem.q.device.type != "cuda" or not available(problem.q.device):
         return None
-    from . import launch, replay
+    from . import replay
 
-    inputs = (problem.q, problem.k, problem.v, out, limits, grad, *_learned(problem))
-    key = replay.key_of(problem, inputs, "backward")
-    found: Sequence[Tensor] | None = replay.play(key, inputs)
+    given = out, limits, grad
+    inputs = (problem.q, problem.k, problem.v, *given, *_learned(problem))
+    found = replay.played(problem, inputs, "backward", partial(_backward, problem, *given))
     if found is None:
-        if not launch.takes(problem):
-            return None
-        call = partial(launch.backward, problem, out, limits, grad)
-        found = replay.record(key, problem, inputs, call)
+        return None
     dq, dk, dv, *sums = found
     names = [(term.number, "variance") for term in problem.terms]
     learned = dict(zip(names, sums, strict=True))
     return dq, dk, dv, {name: total for name, total in learned.items() if name in wanted}
+
+
+def _backward(
+    problem: Problem, out: Tensor, limits: Tensor, grad: Tensor
+) -> tuple[Tensor, ...] | None:
+    from . import launch
+
+    return launch.backward(problem, out, limits, grad) if launch.takes(problem) else None
 
 
 def _learned(problem: Problem) -> list[Tensor]:

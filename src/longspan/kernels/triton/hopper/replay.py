@@ -1,13 +1,13 @@
 """Calls like one before: the same launches with other addresses.
 
-What a call launches follows from shapes, strides and numbers alone. The second call of a kind is
-noted down, and from the third on nothing is worked out again.
+What a call launches follows from its layout, shapes, strides and numbers alone. The second call of
+a kind is noted down, and from the third on nothing is worked out again. Notes are kept with the
+layout, and go with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,14 +18,12 @@ from ..arguments import captured
 from .driver import Launch, Place, Unknown
 from .launching import Recording, recorded
 
-__all__ = ["Tape", "play", "record"]
+__all__ = ["Tape", "played"]
 
-MOST_TAPES = 256
+# Of one layout: calls of other sizes of batches, dtypes, and strides.
+MOST_TAPES = 64
 # Of memory that a call shares out among what it needs for itself.
 ALIGNED = 256
-
-# None for a kind of call that cannot be played.
-_TAPES: dict[Hashable, Tape | None] = {}
 
 
 class Tape:
@@ -35,20 +33,14 @@ class Tape:
         recording: what it launched and made.
         inputs: tensors that it read.
         returned: tensors that it made and gave back.
-        kept: what has to live as long as the tape.
     """
 
     def __init__(
-        self,
-        recording: Recording,
-        inputs: Sequence[Tensor],
-        returned: Sequence[Tensor],
-        kept: object = None,
+        self, recording: Recording, inputs: Sequence[Tensor], returned: Sequence[Tensor]
     ) -> None:
         if not recording.whole:
             raise Unknown("it does more than launch kernels")
         self.device = inputs[0].device
-        self.kept = kept
         self.returned = [(x.shape, x.stride(), x.dtype) for x in returned]
         places: dict[int, Place] = {}
         for number, x in enumerate(returned):
@@ -94,12 +86,29 @@ def _storage(x: Tensor) -> int:
     return x.untyped_storage().data_ptr()
 
 
-def key_of(problem: Problem, inputs: Sequence[Tensor], more: Hashable) -> Hashable | None:
-    """All that the launches of a call depend on; None for one that may not be played."""
-    q, k, v = inputs[:3]
+# By kind of call; None for a kind that cannot be played.
+Tapes = dict[Hashable, Tape | None]
+
+
+def tapes_of(problem: Problem) -> Tapes | None:
+    """The notes on calls with a problem's layout; None where none are taken."""
     walks = problem.open_layout.walks
+    # Padding is another layout in every call.
     if problem.dropout or len(walks) != 1 or walks[0].unpadded is not None or configs.overridden():
         return None
+    plan = walks[0].plan
+    tapes: Tapes | None = plan.get("hopper tapes")
+    if tapes is None and not captured(problem.q.device):
+        # The layout of many calls, or of this one alone? Notes are taken when it comes again.
+        plan["hopper tapes"] = {}
+    return tapes
+
+
+def key_of(problem: Problem, inputs: Sequence[Tensor], more: Hashable) -> Hashable | None:
+    """All that the launches of a call depend on besides its layout; None for one that may not be
+    played.
+    """
+    q, k, v = inputs[:3]
     weights: list[Hashable] = []
     for term in problem.terms:
         if not isinstance(term, BellTerm):
@@ -114,7 +123,7 @@ def key_of(problem: Problem, inputs: Sequence[Tensor], more: Hashable) -> Hashab
             return None
     names = [id(x) for x in inputs]
     return (
-        more, id(walks[0]), q.device, q.dtype, q.shape, k.shape, v.shape, problem.scale,
+        more, q.device, q.dtype, q.shape, k.shape, v.shape, problem.scale,
         *[x.stride() for x in inputs],
         *[x.data_ptr() & 15 for x in inputs],
         # Which of them are one.
@@ -123,33 +132,36 @@ def key_of(problem: Problem, inputs: Sequence[Tensor], more: Hashable) -> Hashab
     )  # fmt: skip
 
 
-def play(key: Hashable | None, inputs: Sequence[Tensor]) -> list[Tensor] | None:
-    """What such a call gives, if one is known."""
-    tape = None if key is None else _TAPES.get(key)
-    return None if tape is None else tape.play(inputs)
-
-
-def record(
-    key: Hashable | None, problem: Problem, inputs: Sequence[Tensor], call: Any
-) -> tuple[Tensor, ...]:
-    """Makes a call, and notes it down if one with the same layout was there before.
+def played(
+    problem: Problem,
+    inputs: Sequence[Tensor],
+    more: Hashable,
+    call: Callable[[], Sequence[Tensor] | None],
+) -> Sequence[Tensor] | None:
+    """What a call gives: played, where one like it is known, or made, and then noted down.
 
     Args:
-        call: gives the tensors that it makes for its caller.
+        inputs: all tensors that it reads and that are not its layout's; q, k and v first.
+        more: what tells it from other calls with such inputs.
+        call: makes it; None when it cannot be made.
     """
-    if key is None or key in _TAPES or captured(problem.q.device):
+    tapes = tapes_of(problem)
+    key = None if tapes is None else key_of(problem, inputs, more)
+    if tapes is None or key is None:
         return call()
-    walk = problem.open_layout.walks[0]
-    if not walk.plan.get("hopper again"):
-        # The layout of many calls, or of this one alone?
-        walk.plan["hopper again"] = True
+    tape = tapes.get(key)
+    if tape is not None:
+        return tape.play(inputs)
+    if key in tapes or captured(problem.q.device):
         return call()
     with recorded() as recording:
         returned = call()
-    if len(_TAPES) >= MOST_TAPES:
-        _TAPES.clear()
+    if returned is None:
+        return None
+    if len(tapes) >= MOST_TAPES:
+        tapes.clear()
     try:
-        _TAPES[key] = Tape(recording, inputs, returned, walk)
+        tapes[key] = Tape(recording, inputs, returned)
     except Unknown:
-        _TAPES[key] = None
+        tapes[key] = None
     return returned

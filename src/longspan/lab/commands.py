@@ -1,0 +1,282 @@
+"""The commands that train, compare and use what was trained."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from .. import recipes, tasks
+from ..recipes import Plan, Planned
+from ..report import write as write_report
+from ..terminal import errors_in_one_line, say
+from ..training import RunConfig, build, load
+from .answering import answers
+from .comparing import Compared, compared
+from .predicting import predict as predict_lines
+from .runner import Done, run_plan
+
+__all__ = ["add_to"]
+
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="key=value, in every run; may be repeated: stages.*.steps=100."),
+]
+Folder = Annotated[Path, typer.Option("--output", "-o", help="The folder for the runs.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the commands."""
+    for command in (run, compare, report, data, ask, predict):
+        app.command()(command)
+
+
+def run(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help=f"A recipe by name ({', '.join(recipes.RECIPES)}), a Python file with a function "
+            "`recipe`, a run's config.json, or a run's folder."
+        ),
+    ] = "quick",
+    settings: Sets = None,
+    output: Folder = Path("runs"),
+    option: Annotated[
+        list[str] | None, typer.Option(help="name=value, of the recipe's function.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be run, and run nothing.")
+    ] = False,
+) -> None:
+    """Train what a recipe plans: every run that has no result yet; and write a report.
+
+    One that was stopped goes on where its last checkpoint is.
+    """
+    console = Console(highlight=False)
+    with errors_in_one_line():
+        plan = _plan(recipe, option or []).with_set(settings or [])
+        if dry_run:
+            _show_plan(console, plan)
+            return
+        _run(console, plan, output)
+
+
+def compare(
+    task: Annotated[str, typer.Argument(help=f"One of {', '.join(tasks.NAMES)}.")],
+    mechanisms: Annotated[
+        str, typer.Option(help=f"Separated by commas: {', '.join(recipes.MECHANISMS)}.")
+    ] = "full,window,learned",
+    seeds: Annotated[int, typer.Option(min=1)] = 3,
+    source: Annotated[
+        str | None, typer.Option("--data", help="The task's data; what ships by default.")
+    ] = None,
+    reach: Annotated[int, typer.Option(min=1, help="Tokens to each side, on average.")] = 16,
+    steps: Annotated[int, typer.Option(min=1)] = 300,
+    length: Annotated[int | None, typer.Option(min=1, help="Tokens of an example.")] = None,
+    settings: Sets = None,
+    output: Folder = Path("runs"),
+) -> None:
+    """Train the same model with several mechanisms, over seeds, and compare them."""
+    console = Console(highlight=False)
+    with errors_in_one_line():
+        plan = recipes.comparison(
+            task,
+            [name.strip() for name in mechanisms.split(",") if name.strip()],
+            data=source,
+            reach=reach,
+            steps=steps,
+            length=length,
+            seeds=seeds,
+        ).with_set(settings or [])
+        _run(console, plan, output)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders of such.")],
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("report.html"),
+) -> None:
+    """Write one HTML file about runs."""
+    console = Console(highlight=False)
+    with errors_in_one_line():
+        found = [run for given in runs for run in _runs_in(given)]
+        say(console, f"saved {write_report(found, output)}")
+
+
+def data(
+    task: Annotated[str, typer.Argument(help=f"One of {', '.join(tasks.NAMES)}.")],
+    source: Annotated[
+        str | None, typer.Option("--data", help="The task's data; what ships by default.")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="name=value, of the task.")] = None,
+) -> None:
+    """Read a task's data, and say what is in it."""
+    console = Console(highlight=False)
+    with errors_in_one_line():
+        made = tasks.make(task, source, **_named(option or []))
+        for file in made.files:
+            say(console, f"{file.path}  {file.sha256[:12]}")
+        say(console, f"{made.name}: {made.objective}, measured by {made.metric}")
+        say(console, f"{len(made.train):,} examples to learn from, {len(made.dev):,} to measure on")
+        say(console, f"{made.vocabulary:,} tokens in the vocabulary, {made.length:,} an example")
+        batch = made.batch([0], "dev")
+        words = made.texts(batch.tokens[0, :60].tolist())
+        say(console, f"the first one begins: {' '.join(words)}")
+
+
+def ask(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that was trained on squad.")],
+    document: Annotated[Path, typer.Argument(help="A text file.")],
+    question: Annotated[str, typer.Argument()],
+) -> None:
+    """Ask a trained model a question about a document."""
+    console = Console(highlight=False)
+    with errors_in_one_line():
+        from ..tasks.reading import read_text
+
+        text = read_text(document)
+        (found,) = answers(load(run), [(question, text)])
+        if not found.text:
+            say(console, "nothing in the document answers this")
+            return
+        say(console, found.text, "bold")
+        first, last = max(found.start - 60, 0), found.end + 60
+        around = " ".join(text[first:last].split())
+        say(console, f"… {around} …")
+        say(console, f"characters {found.start} to {found.end}, score {found.score:.2f}")
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that was trained on squad.")],
+    source: Annotated[Path, typer.Argument(help="JSON lines with question and context.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Gets a line for each.")],
+) -> None:
+    """Answer a file of questions; a call that was stopped goes on."""
+    console = Console(highlight=False)
+    with errors_in_one_line():
+        trained = load(run)
+        with Progress(console=console, transient=True, disable=not sys.stdout.isatty()) as bar:
+            progress = bar.add_task("answering", total=None)
+            lines, before = predict_lines(
+                trained,
+                source,
+                output,
+                done=lambda now, total: bar.update(progress, completed=now, total=total),
+            )
+        had = f", {before} of them there before" if before else ""
+        say(console, f"{lines} answers in {output}{had}")
+
+
+def _plan(recipe: str, options: list[str]) -> Plan:
+    if recipe in recipes.RECIPES:
+        return _called(recipes.RECIPES[recipe], recipe, _named(options))
+    path = Path(recipe)
+    if path.suffix == ".py" and path.is_file():
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if not callable(getattr(module, "recipe", None)):
+            raise ValueError(f"{path} has no function `recipe` that gives a Plan")
+        return _called(module.recipe, str(path), _named(options))
+    if path.is_file() or (path / "config.json").is_file():
+        config = RunConfig.read(path)
+        row = Planned(row=str(config.task["name"]), config=config)
+        return Plan(title=row.row, about="", runs=(row,))
+    raise ValueError(
+        f"there is no recipe {recipe!r}: choose {', '.join(recipes.RECIPES)}, a Python file with a "
+        "function `recipe`, a config.json, or the folder of a run"
+    )
+
+
+def _called(function: Any, name: str, options: dict[str, Any]) -> Plan:
+    known = list(inspect.signature(function).parameters)
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name} has no option {option!r}: it has {', '.join(known)}")
+    plan = function(**options)
+    if not isinstance(plan, Plan):
+        raise ValueError(f"{name} gives no Plan, but {type(plan).__name__}")
+    return plan
+
+
+def _named(options: list[str]) -> dict[str, Any]:
+    """name=value, each value as JSON, or a word where it is none."""
+    import json
+
+    found: dict[str, Any] = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals or not name:
+            raise ValueError(f"--option takes name=value, got {option!r}")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found
+
+
+def _run(console: Console, plan: Plan, folder: Path) -> None:
+    say(console, plan.title, "bold")
+    if plan.about:
+        say(console, plan.about)
+    done = run_plan(plan, folder, say=lambda text: say(console, text))
+    _show(console, plan, done)
+    runs = [folder / planned.place for planned, _ in done]
+    path = write_report(runs, folder / "report.html")
+    say(console, f"report: {path}")
+
+
+def _show_plan(console: Console, plan: Plan) -> None:
+    """Prints what would be run, and how large the models are."""
+    table = Table(title=plan.title, box=box.SIMPLE, pad_edge=False)
+    for name in ("row", "seeds", "steps", "parameters"):
+        table.add_column(name, justify="left" if name == "row" else "right")
+    for row in plan.rows:
+        runs = [planned for planned in plan.runs if planned.row == row]
+        model = build(runs[0].config)
+        count = sum(parameter.numel() for parameter in model.parameters())
+        table.add_row(row, str(len(runs)), f"{runs[0].config.steps:,}", f"{count:,}")
+    console.print(table)
+
+
+def _show(console: Console, plan: Plan, done: list[Done]) -> None:
+    first = done[0][1]
+    name = str(first["metric"])
+    lower = bool(first.get("lower_is_better"))
+    table = Table(title=plan.title, box=box.SIMPLE, pad_edge=False)
+    table.add_column("")
+    for column in (name, "better than the first", "pairs", "tokens/s", "memory", "seconds"):
+        table.add_column(column, justify="right")
+    for row in compared(done, lower_is_better=lower):
+        table.add_row(*_cells(row))
+    console.print(table)
+
+
+def _cells(row: Compared) -> list[str]:
+    return [
+        row.row,
+        str(row.quality),
+        "" if row.better is None else f"{row.better:.0%}",
+        "—" if row.pairs is None else f"{row.pairs.mean:,.0f}",
+        "—" if row.tokens_per_second is None else f"{row.tokens_per_second.mean:,.0f}",
+        "—" if row.peak_memory is None else f"{row.peak_memory / 2**20:,.0f} MiB",
+        f"{row.seconds:,.0f}",
+    ]
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """A run's folder, or those inside it."""
+    if (folder / "config.json").is_file():
+        return [folder]
+    found = sorted(path.parent for path in folder.glob("*/config.json"))
+    if not found:
+        raise ValueError(f"{folder} is no run, and has none inside: there is no config.json")
+    return found

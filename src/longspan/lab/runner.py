@@ -1,0 +1,51 @@
+"""Makes the runs of a plan that are not there yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..recipes import Plan, Planned
+from ..training import train
+
+__all__ = ["Done", "results_of", "run_plan"]
+
+RESULT = "result.json"
+
+Done = tuple[Planned, dict[str, Any]]
+
+
+def run_plan(plan: Plan, folder: Path, *, say: Callable[[str], None]) -> list[Done]:
+    """Takes up every run that has no result yet, in the plan's order; one that was stopped goes on
+    where its last checkpoint is.
+
+    Args:
+        folder: of all the runs.
+        say: told what happens.
+    """
+    found: list[Done] = []
+    for number, planned in enumerate(plan.runs, 1):
+        config = planned.inside(folder)
+        result = _result(config.folder)
+        if result is None:
+            again = (config.folder / "checkpoint").exists()
+            say(f"{number} of {len(plan.runs)}: {planned.row}, seed {config.seed}")
+            result = train(config, resume=again)
+        found.append((planned, result))
+    return found
+
+
+def results_of(plan: Plan, folder: Path) -> list[Done]:
+    """The runs of a plan that have a result."""
+    done = [(planned, _result(folder / planned.place)) for planned in plan.runs]
+    return [(planned, result) for planned, result in done if result is not None]
+
+
+def _result(run: Path) -> dict[str, Any] | None:
+    path = run / RESULT
+    if not path.is_file():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found

@@ -1,0 +1,24 @@
+"""Recipes: functions that give a plan of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .comparison import MECHANISMS, comparison
+from .plan import Plan, Planned, over_seeds
+from .window_table import window_table
+
+__all__ = [
+    "MECHANISMS",
+    "RECIPES",
+    "Plan",
+    "Planned",
+    "comparison",
+    "over_seeds",
+    "window_table",
+]
+
+RECIPES: dict[str, Callable[..., Plan]] = {"window_table": window_table}
+
+Settings = dict[str, Any]

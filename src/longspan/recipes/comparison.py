@@ -1,0 +1,84 @@
+"""Mechanisms beside each other on one task: same model, data and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..training import RunConfig, Stage
+from .plan import Plan, Planned, over_seeds
+
+__all__ = ["MECHANISMS", "comparison"]
+
+# By short names, with the reach that makes their pairs comparable: about 2·reach + 1 a token.
+MECHANISMS: dict[str, Any] = {
+    "full": lambda reach: None,
+    "window": lambda reach: {
+        "kind": "SlidingWindow", "left": reach, "global_projections": False,
+    },
+    "learned": lambda reach: {
+        "kind": "LearnedWindow", "mean_reach": reach, "max_reach": 8 * reach,
+    },
+    "bigbird": lambda reach: {"kind": "BigBird", "block": max(2 * reach // 6, 1)},
+}  # fmt: skip
+
+CAUSAL = ("bytes", "recall", "birthplaces")
+
+
+def comparison(
+    task: str,
+    mechanisms: Sequence[str] = ("full", "window", "learned"),
+    *,
+    data: str | None = None,
+    reach: int = 16,
+    steps: int = 300,
+    batch: int = 8,
+    length: int | None = None,
+    learning_rate: float = 1e-3,
+    seeds: int = 3,
+    model: dict[str, Any] | None = None,
+) -> Plan:
+    """One row for each mechanism, each over the same seeds.
+
+    Args:
+        task: by name.
+        mechanisms: short names; the others are compared with the first.
+        data: the task's; None is what ships in the package.
+        reach: tokens to each side, on average.
+        steps: of training.
+        batch: examples at once.
+        length: the most tokens of an example; None is the task's own.
+        learning_rate: the highest; the reach network's is ten times as high.
+        seeds: how many, from 0.
+        model: fields of `longspan.models.Config`; a small one by default.
+    """
+    unknown = [name for name in mechanisms if name not in MECHANISMS]
+    if unknown:
+        raise ValueError(
+            f"compare: mechanisms must be among {', '.join(MECHANISMS)}, got {', '.join(unknown)}"
+        )
+    if task in CAUSAL and "bigbird" in mechanisms:
+        raise ValueError(f"compare: bigbird looks ahead, and {task} is written from left to right")
+    own: dict[str, Any] = {"name": task, "data": data}
+    if length is not None:
+        own["length"] = length
+    stage = Stage(
+        steps=steps, batch=batch, learning_rate=learning_rate, reach_rate=10.0,
+        evaluate_every=max(steps // 5, 1),
+    )  # fmt: skip
+    runs: list[Planned] = []
+    for name in mechanisms:
+        config = RunConfig(
+            task=own,
+            model=model or {"width": 128, "layers": 2, "heads": 4},
+            mechanism=MECHANISMS[name](reach),
+            stages=(stage,),
+            output="runs",
+        )
+        runs += over_seeds(name, config, range(seeds))
+    return Plan(
+        title=f"{', '.join(mechanisms)} on {task}",
+        about=f"The same model, data and steps; {reach} tokens to each side on average where a "
+        "mechanism looks at some.",
+        runs=tuple(runs),
+    )

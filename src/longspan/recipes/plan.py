@@ -1,0 +1,69 @@
+"""A plan: runs that are compared, row by row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..training import RunConfig
+
+__all__ = ["Plan", "Planned", "over_seeds"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """A run, and the row of the table that it is for: runs of a row differ in their seeds alone."""
+
+    row: str
+    config: RunConfig
+
+    @property
+    def place(self) -> str:
+        """A name for the run's folder, which tells it from every other run."""
+        about = self.config.as_dict()
+        del about["output"]
+        told = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
+        words = "".join(c if c.isalnum() else "-" for c in self.row.lower())
+        short = "-".join(filter(None, words.split("-")))[:48].strip("-")
+        return f"{short}-seed{self.config.seed}-{told}"
+
+    def inside(self, folder: Path) -> RunConfig:
+        """The run's configuration with its folder inside this one."""
+        return replace(self.config, output=str(folder / self.place))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """Runs, in the order in which they are made; a table of them fills over time.
+
+    Attributes:
+        title: of the table.
+        about: what it shows, in a sentence or two.
+        runs: the first row is what others are compared with.
+    """
+
+    title: str
+    about: str
+    runs: tuple[Planned, ...]
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError(f"Plan {self.title!r}: has no runs")
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(run.row for run in self.runs))
+
+    def with_set(self, settings: Iterable[str]) -> Plan:
+        """With values changed in every run, as `--set` takes them."""
+        asked = list(settings)
+        runs = tuple(replace(run, config=run.config.with_set(asked)) for run in self.runs)
+        return replace(self, runs=runs)
+
+
+def over_seeds(row: str, config: RunConfig, seeds: Sequence[int]) -> list[Planned]:
+    """One row, once for each seed."""
+    return [Planned(row=row, config=replace(config, seed=seed)) for seed in seeds]

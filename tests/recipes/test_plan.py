@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from longspan.training import RunConfig, Stage
+
+from longspan.recipes import Plan, Planned, comparison, over_seeds, window_table
+
+
+def config(**changes: object) -> RunConfig:
+    given = {"task": {"name": "recall"}, "stages": (Stage(steps=2),), "output": "runs"}
+    return RunConfig(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def test_places_tell_runs_apart(tmp_path: Path) -> None:
+    one = Planned(row="a row: ×10", config=config())
+    others = [
+        replace(one, config=config(seed=1)),
+        replace(one, config=config(precision="bf16")),
+        replace(one, config=config(stages=(Stage(steps=3),))),
+        replace(one, row="another"),
+    ]
+    places = [run.place for run in (one, *others)]
+    assert len(set(places)) == len(places)
+    assert all(set(place) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for place in places)
+    # Where the runs are kept does not make them others.
+    assert replace(one, config=config(output="elsewhere")).place == one.place
+    assert one.inside(tmp_path).folder == tmp_path / one.place
+
+
+def test_rows_in_order_and_seeds_of_each() -> None:
+    runs = over_seeds("b", config(), (0, 1)) + over_seeds("a", config(), (0, 1))
+    plan = Plan(title="t", about="", runs=tuple(runs))
+    assert plan.rows == ("b", "a") and [run.config.seed for run in plan.runs] == [0, 1, 0, 1]
+    changed = plan.with_set(["stages.*.steps=7"])
+    assert {run.config.steps for run in changed.runs} == {7}
+    with pytest.raises(ValueError, match="no runs"):
+        Plan(title="t", about="", runs=())
+
+
+def test_window_table_has_the_reports_rows() -> None:
+    plan = window_table(seeds=(0,))
+    rows = plan.rows
+    for words in (
+        "learning rate ×100",
+        "average variance 10, without",
+        "fixed variance 100, with",
+        "window 108, with global",
+        "k = 0.6, with",
+        "k = 0.5, without",
+    ):
+        assert any(words in row for row in rows), words
+    assert len(rows) == len(plan.runs) == 3 + 2 * 5 + 2 * 5
+    learned = next(run for run in plan.runs if "k = 0.6, with " in run.row)
+    first, second = learned.config.stages
+    assert first.cut is False and second.cut is True
+    assert second.reach_from == first.name and second.fresh and second.trains == "all but reach"
+    # Every run can be written down and read again.
+    assert all(RunConfig.from_dict(run.config.as_dict()) == run.config for run in plan.runs)
+
+
+def test_mechanisms_are_compared_with_the_same_of_everything_else() -> None:
+    plan = comparison("recall", ("full", "window", "learned"), seeds=2, steps=5)
+    assert plan.rows == ("full", "window", "learned") and len(plan.runs) == 6
+    for run in plan.runs:
+        assert replace(run.config, mechanism=None, seed=0) == replace(
+            plan.runs[0].config, mechanism=None, seed=0
+        )
+    with pytest.raises(ValueError, match="among full, window"):
+        comparison("recall", ("wide",))
+    with pytest.raises(ValueError, match="looks ahead"):
+        comparison("recall", ("bigbird",))

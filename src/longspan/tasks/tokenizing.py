@@ -1,0 +1,101 @@
+"""Tokenizers of Hugging Face's `tokenizers`: from a file, or learned from the text at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .progress import progress
+
+__all__ = ["SPECIAL", "encoded", "learn_tokenizer", "load_tokenizer", "special_token"]
+
+# What each mark is called in the tokenizers that are about.
+SPECIAL = {
+    "pad": ("[PAD]", "<pad>"),
+    "first": ("[CLS]", "<s>", "<cls>"),
+    "between": ("[SEP]", "</s>", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+# So many texts go to the tokenizer at once: enough for its threads, little enough for memory.
+AT_ONCE = 2048
+
+
+def load_tokenizer(path: str | Path) -> Any:
+    """The tokenizer of a `tokenizer.json`, or of a folder that has one (a checkpoint's)."""
+    path = Path(path).expanduser()
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"tokenizer: there is no file {file}; name a tokenizer.json, or a folder with one such "
+            "as that of a Hugging Face checkpoint"
+        )
+    try:
+        tokenizer = _tokenizers().Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(f"tokenizer: {file} is not a file of tokenizers: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def learn_tokenizer(
+    texts: Iterable[str], vocabulary: int, *, special: Sequence[str], lowercase: bool = True
+) -> Any:
+    """A byte-level BPE of at most so many tokens: no text is unknown to it, and the same text
+    always gives the same one.
+    """
+    tokenizers = _tokenizers()
+    least = 256 + len(special)
+    if vocabulary < least:
+        raise ValueError(
+            f"vocabulary must be at least {least} (all bytes and {len(special)} marks), "
+            f"got {vocabulary}"
+        )
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    if lowercase:
+        tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(special),
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def special_token(tokenizer: Any, what: str) -> int:
+    """The id of a mark, by what it is for: `"pad"`, `"first"`, `"between"` or `"mask"`."""
+    for name in SPECIAL[what]:
+        found = tokenizer.token_to_id(name)
+        if found is not None:
+            return int(found)
+    raise ValueError(f"tokenizer: it has none of {', '.join(SPECIAL[what])}, which the task needs")
+
+
+def encoded(tokenizer: Any, texts: Sequence[str], title: str) -> Iterator[Any]:
+    """Texts as the tokenizer gives them, without marks, with offsets, many at once."""
+    with progress(title, len(texts)) as advance:
+        for begin in range(0, len(texts), AT_ONCE):
+            some = texts[begin : begin + AT_ONCE]
+            yield from tokenizer.encode_batch(list(some), add_special_tokens=False)
+            advance(len(some))
+
+
+def _tokenizers() -> Any:
+    try:
+        import tokenizers
+        import tokenizers.decoders
+        import tokenizers.models
+        import tokenizers.normalizers
+        import tokenizers.pre_tokenizers
+        import tokenizers.processors
+        import tokenizers.trainers
+    except ImportError as error:
+        raise ImportError("tasks on text need tokenizers: pip install 'longspan[train]'") from error
+    return tokenizers

@@ -1,0 +1,25 @@
+"""Training in stages, on Accelerate. Needs accelerate and safetensors: `longspan[train]`."""
+
+from .building import build
+from .config import RunConfig
+from .evaluating import evaluate
+from .guard import NotFiniteError
+from .learner import Learner
+from .loading import Trained, load
+from .objectives import OBJECTIVES, Objective
+from .run import train
+from .stage import Stage
+
+__all__ = [
+    "OBJECTIVES",
+    "Learner",
+    "NotFiniteError",
+    "Objective",
+    "RunConfig",
+    "Stage",
+    "Trained",
+    "build",
+    "evaluate",
+    "load",
+    "train",
+]

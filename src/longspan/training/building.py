@@ -1,0 +1,261 @@
+"""From what a run's config says to tasks and models."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ..functional.encoding import Meaning, encode
+from ..models import Config, Encoder, LanguageModel, Translator
+from ..nn import LearnedWindow, Mechanism, MultiheadAttention, SlidingWindow
+from ..nn.describing import KINDS, mechanism_from
+from ..normalizers import Softmax
+from ..patterns import Causal, Full
+from .config import RunConfig
+from .learner import Learner
+from .naming import unknown
+from .objectives import Objective, objective_of
+from .stage import Stage
+
+if TYPE_CHECKING:
+    from ..tasks import Task
+
+__all__ = ["build", "objective_for", "sizes_of", "tasks_of"]
+
+# Kinds of checkpoints of transformers that a run can start from.
+BERTS = ("bert", "roberta", "xlm-roberta", "camembert")
+
+
+def tasks_of(config: RunConfig, given: Task | None = None) -> list[Task]:
+    """The task of each stage; stages with the same one share it.
+
+    Args:
+        given: a task that is there already, for stages that change nothing of it.
+    """
+    known: dict[str, Task] = {}
+    return [_task_of(config, stage, given, known) for stage in config.stages]
+
+
+def _task_of(config: RunConfig, stage: Stage, given: Task | None, known: dict[str, Task]) -> Task:
+    changed = dict(stage.task or {})
+    same = stage.length is None or (given is not None and stage.length == given.length)
+    if given is not None and not changed and same:
+        return given
+    asked = changed if "name" in changed else {**config.task, **changed}
+    settings = dict(asked.get("settings") or {})
+    if "name" not in changed:
+        settings = {**(config.task.get("settings") or {}), **settings}
+    if stage.length is not None:
+        settings["length"] = stage.length
+    key = repr((asked["name"], asked.get("data"), sorted(settings.items(), key=str)))
+    if key not in known:
+        known[key] = _made(asked["name"], asked.get("data"), settings, given)
+    return known[key]
+
+
+def _made(name: str, data: Any, settings: dict[str, Any], given: Task | None) -> Task:
+    if given is not None and given.name == name:
+        # Also one that nobody registered.
+        kind: Any = type(given)
+        return kind(given.data, **{**given.settings, **settings})
+    from .. import tasks
+
+    return tasks.make(name, data=data, **settings)
+
+
+def objective_for(task: Task) -> Objective:
+    """A task's objective, with what it has to know of the task."""
+    settings: dict[str, Any] = {}
+    if task.objective in ("classes", "tags"):
+        settings["classes"] = task.classes
+    if task.objective == "translation":
+        settings["end"] = getattr(task, "end", None)
+    return objective_of(task.objective, settings)
+
+
+def sizes_of(config: RunConfig, tasks: list[Task]) -> Config:
+    """The model's sizes: as the config says, with room for every task."""
+    asked = dict(config.model)
+    vocabulary, length = max(own.vocabulary for own in tasks), max(own.length for own in tasks)
+    asked.setdefault("vocab", vocabulary)
+    asked.setdefault("length", length)
+    sizes = Config(**asked)
+    if sizes.vocab < vocabulary:
+        raise ValueError(
+            f"model.vocab is {sizes.vocab}, but the task has {vocabulary} tokens; leave it out"
+        )
+    if sizes.positions == "learned" and sizes.length < length:
+        raise ValueError(
+            f"model.length is {sizes.length}, but examples have up to {length} tokens; leave it "
+            "out, or give positions='rotary'"
+        )
+    return sizes
+
+
+def build(config: RunConfig, stage: Stage, task: Task, tasks: list[Task]) -> Learner:
+    """The model of a stage with its initial weights, which follow from the seed: those of the body
+    are the same whatever the mechanism.
+    """
+    objective = objective_for(task)
+    if config.start is not None and not _is_run(config.start):
+        return _started(config, stage, objective, tasks)
+    sizes = sizes_of(config, tasks)
+
+    def mechanisms(causal: bool) -> Callable[[int], Mechanism]:
+        return _mechanisms(config, stage, sizes, causal)
+
+    torch.manual_seed(config.seed)
+    body: nn.Module
+    if objective.body == "decoder":
+        body = LanguageModel(sizes, mechanisms(True))
+    elif objective.body == "both":
+        body = Translator(sizes, mechanisms(False), mechanisms(True))
+    else:
+        body = Encoder(sizes, mechanisms(False))
+    learner = Learner(body, objective)
+    _draw(learner, config.seed)
+    return learner
+
+
+def _is_run(start: str) -> bool:
+    return (Path(start) / "stages").is_dir()
+
+
+def _started(config: RunConfig, stage: Stage, objective: Objective, tasks: list[Task]) -> Learner:
+    """A model with the weights of a checkpoint of transformers."""
+    from transformers import AutoConfig
+
+    from .. import hf
+
+    if objective.body != "encoder":
+        raise ValueError(
+            f"start: checkpoints become encoders, and {objective.name!r} needs a "
+            f"{objective.body}; give model instead"
+        )
+    assert config.start is not None
+    theirs: Any = AutoConfig.from_pretrained(config.start)
+    vocabulary, length = max(own.vocabulary for own in tasks), max(own.length for own in tasks)
+    if theirs.vocab_size < vocabulary:
+        raise ValueError(
+            f"start: {config.start} has {theirs.vocab_size} tokens, but the task has "
+            f"{vocabulary}: its tokenizer must be the checkpoint's own"
+        )
+    torch.manual_seed(config.seed)
+    if theirs.model_type == "longformer" and config.mechanism is None:
+        body = hf.from_longformer(config.start)
+    elif theirs.model_type == "big_bird" and config.mechanism is None:
+        body = hf.from_bigbird(config.start, length=length)
+    elif theirs.model_type in BERTS:
+        sizes = Config(
+            vocab=theirs.vocab_size,
+            width=theirs.hidden_size,
+            layers=theirs.num_hidden_layers,
+            heads=theirs.num_attention_heads,
+            length=length,
+        )
+        body = hf.from_bert(config.start, _mechanisms(config, stage, sizes, False), length)
+    else:
+        raise ValueError(
+            f"start: {config.start} is a {theirs.model_type}; {', '.join(BERTS)} take any "
+            "mechanism, longformer and big_bird bring their own (leave mechanism out)"
+        )
+    learner = Learner(body, objective)
+    _draw(learner.head, config.seed)
+    return learner
+
+
+def _mechanisms(
+    config: RunConfig, stage: Stage, sizes: Config, causal: bool
+) -> Callable[[int], Mechanism]:
+    """A mechanism for the number of a layer."""
+    asked = config.mechanism or {"kind": "Attention"}
+    if isinstance(asked, list) and len(asked) != sizes.layers:
+        raise ValueError(
+            f"mechanism must be one, or a list with one for each of {sizes.layers} layers, got "
+            f"{len(asked)}"
+        )
+
+    def made(layer: int) -> Mechanism:
+        own = dict(asked[layer] if isinstance(asked, list) else asked)
+        own |= stage.mechanism or {}
+        own |= _staged(stage, own["kind"], layer, sizes.layers)
+        return _mechanism(own, layer, sizes, causal)
+
+    return made
+
+
+def _staged(stage: Stage, kind: str, layer: int, layers: int) -> dict[str, Any]:
+    """What the stage says of the mechanism of one layer."""
+    found: dict[str, Any] = {}
+    if stage.cut is not None:
+        if kind != "LearnedWindow":
+            raise ValueError(
+                f"stage {stage.name!r}: cut is of learned windows, the mechanism is {kind}; leave "
+                "it out"
+            )
+        found["soft"] = not stage.cut
+    if stage.windows is not None:
+        if kind != "SlidingWindow":
+            raise ValueError(
+                f"stage {stage.name!r}: windows are of SlidingWindow, the mechanism is {kind}; "
+                "leave them out"
+            )
+        if isinstance(stage.windows, tuple) and len(stage.windows) != layers:
+            raise ValueError(
+                f"stage {stage.name!r}: windows must be one number, or one for each of {layers} "
+                f"layers, got {len(stage.windows)}"
+            )
+        found["left"] = stage.windows[layer] if isinstance(stage.windows, tuple) else stage.windows
+    return found
+
+
+def _mechanism(asked: dict[str, Any], layer: int, sizes: Config, causal: bool) -> Mechanism:
+    kind = asked["kind"]
+    if kind == "Attention":
+        if "text" not in asked:
+            parts = encode(Meaning(Causal() if causal else Full(), (), Softmax()))
+            asked = {
+                "kind": kind,
+                "text": parts.text,
+                "ints": list(parts.ints),
+                "floats": list(parts.floats),
+                "tensors": [],
+            }
+        return mechanism_from(asked)
+    known = list(inspect.signature(KINDS[kind]).parameters)
+    for key in asked:
+        if key != "kind" and key not in known:
+            raise ValueError(unknown(f"mechanism {kind}", key, known))
+    own: dict[str, Any] = {"embed_dim": sizes.width, "num_heads": sizes.heads}
+    own |= {"length": sizes.length, "causal": causal, "seed": layer}
+    filled = {name: value for name, value in own.items() if name in known}
+    return mechanism_from(filled | asked)
+
+
+def _draw(module: nn.Module, seed: int) -> None:
+    """Initial weights: normal with a standard deviation of 0.02, biases 0, and the mechanisms' own
+    from generators of their own.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, part in module.named_modules():
+            if "mechanism" in name.split("."):
+                continue
+            if isinstance(part, (nn.Linear, nn.Embedding)):
+                part.weight.normal_(std=0.02, generator=generator)
+            if isinstance(part, nn.Linear) and part.bias is not None:
+                part.bias.zero_()
+        for number, part in enumerate(module.modules()):
+            if isinstance(part, LearnedWindow):
+                own = torch.Generator().manual_seed(seed + number)
+                for matrix in part.W_p:
+                    nn.init.xavier_uniform_(matrix, generator=own)
+    for part in module.modules():
+        if isinstance(part, MultiheadAttention) and isinstance(part.mechanism, SlidingWindow):
+            # They were copies of the projections before those were drawn.
+            part.mechanism.copy_projections(part.q_proj, part.k_proj, part.v_proj)

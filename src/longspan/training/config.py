@@ -1,0 +1,179 @@
+"""What a run is: task, model, mechanism, stages. As JSON, and with single values set by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import describe, need_int
+from ..models import Config
+from ..nn.describing import KINDS
+from .naming import check_keys, unknown
+from .stage import Stage
+
+__all__ = ["RunConfig"]
+
+PRECISIONS = ("float32", "bf16")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunConfig:
+    """Everything that decides what a run computes.
+
+    Attributes:
+        task: `{"name": …, "data": path or None, "settings": {…}}`.
+        model: fields of `longspan.models.Config`; the vocabulary and the length come from the task
+            where they are not given. Empty with `start`.
+        start: weights to start from: a name of the Hugging Face hub, a folder that transformers
+            saved, or the folder of a run.
+        mechanism: `{"kind": "LearnedWindow", …}`, the rest its settings, or a list with one for
+            each layer. Sizes that the model has already (`embed_dim`, `num_heads`, `length`) and
+            `causal` may be left out. None is full attention.
+        stages: one after the other.
+        seed: of the initial weights, the order of examples and everything drawn.
+        precision: `"float32"`, or `"bf16"` by autocast; weights are float32 either way.
+        output: the run's folder.
+    """
+
+    task: dict[str, Any]
+    stages: tuple[Stage, ...]
+    output: str
+    model: dict[str, Any] = field(default_factory=dict)
+    start: str | None = None
+    mechanism: dict[str, Any] | list[dict[str, Any]] | None = None
+    seed: int = 0
+    precision: Literal["float32", "bf16"] = "float32"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stages", tuple(self.stages))
+        object.__setattr__(self, "output", str(self.output))
+        if not isinstance(self.task, dict) or not self.task.get("name"):
+            raise ValueError(
+                f"RunConfig: task must be a dict with a name, got {describe(self.task)}"
+            )
+        check_keys("RunConfig: model", self.model, [own.name for own in fields(Config)])
+        for own in self._mechanisms():
+            if not isinstance(own, dict) or own.get("kind") not in KINDS:
+                raise ValueError(
+                    f"RunConfig: mechanism must have a kind, one of {', '.join(sorted(KINDS))}, "
+                    f"got {describe(own)}"
+                )
+        if not self.stages or not all(isinstance(own, Stage) for own in self.stages):
+            raise ValueError("RunConfig: stages must be a list of at least one Stage")
+        names = [stage.name for stage in self.stages]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                raise ValueError(f"RunConfig: two stages are called {name!r}")
+        need_int("RunConfig: seed", self.seed, at_least=0)
+        if self.precision not in PRECISIONS:
+            raise ValueError(
+                f"RunConfig: precision must be one of {', '.join(PRECISIONS)}, got "
+                f"{describe(self.precision)}"
+            )
+
+    def _mechanisms(self) -> list[dict[str, Any]]:
+        if self.mechanism is None:
+            return []
+        return self.mechanism if isinstance(self.mechanism, list) else [self.mechanism]
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.output)
+
+    @property
+    def steps(self) -> int:
+        """Of all stages."""
+        return sum(stage.steps for stage in self.stages)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can hold; `RunConfig.from_dict` reads it."""
+        found = {own.name: getattr(self, own.name) for own in fields(self)}
+        found["stages"] = [stage.as_dict() for stage in self.stages]
+        copied: dict[str, Any] = json.loads(json.dumps(found))
+        return copied
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> RunConfig:
+        check_keys("RunConfig", given, [own.name for own in fields(cls)])
+        for name in ("task", "stages", "output"):
+            if name not in given:
+                raise ValueError(f"RunConfig: {name} is missing")
+        stages = tuple(Stage.from_dict(own) for own in given["stages"])
+        return cls(**{**given, "stages": stages})
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(json.dumps(self.as_dict(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: str | Path) -> RunConfig:
+        """From a JSON file, or from the `config.json` of a run's folder."""
+        path = Path(path)
+        path = path / "config.json" if path.is_dir() else path
+        try:
+            given = json.loads(path.read_text(encoding="utf-8"))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is not JSON: {error}") from None
+        # A run writes down what it found, too.
+        given.pop("described", None)
+        return cls.from_dict(given)
+
+    def with_set(self, settings: Iterable[str]) -> RunConfig:
+        """With values changed by name, as `--set` takes them.
+
+            config.with_set(["seed=1", "model.width=128", "stages.long.steps=100"])
+
+        Values are read as JSON, and as a word where they are none. A stage goes by its name or
+        number, and `stages.*` is all of them. Unknown keys raise, and name the nearest.
+        """
+        found = self.as_dict()
+        for setting in settings:
+            path, equals, value = setting.partition("=")
+            if not equals or not path:
+                raise ValueError(f"--set takes key=value, got {setting!r}")
+            _set(found, path, path.split("."), _value(value))
+        return RunConfig.from_dict(found)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _set(owner: Any, path: str, keys: list[str], value: Any) -> None:
+    """Sets one value inside dicts and lists."""
+    key, *rest = keys
+    if isinstance(owner, list):
+        for place in _places(owner, path, key):
+            if rest:
+                _set(owner[place], path, rest, value)
+            else:
+                owner[place] = value
+        return
+    if not isinstance(owner, dict):
+        raise ValueError(f"--set {path}: there is nothing inside that has a {key!r}")
+    if not rest:
+        # What is checked by name is checked when the whole is read again.
+        owner[key] = value
+        return
+    if owner.get(key) is None:
+        if key not in owner:
+            raise ValueError(unknown(f"--set {path}", key, owner))
+        owner[key] = {}
+    _set(owner[key], path, rest, value)
+
+
+def _places(owner: list[Any], path: str, key: str) -> list[int]:
+    if key == "*":
+        return list(range(len(owner)))
+    names = [own.get("name", own.get("kind")) for own in owner if isinstance(own, dict)]
+    if key in names:
+        return [names.index(key)]
+    if key.isdigit() and int(key) < len(owner):
+        return [int(key)]
+    known = [str(name) for name in names] + [str(place) for place in range(len(owner))]
+    raise ValueError(unknown(f"--set {path}", key, known))

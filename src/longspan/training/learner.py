@@ -1,0 +1,111 @@
+"""A model and its head as one module, whose call is the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ..models import Encoder
+from ..models.block import Block
+from ..nn import Attention, BigBird, Mechanism, MultiheadAttention, Setting
+from .objectives import Objective
+
+if TYPE_CHECKING:
+    from ..tasks import Batch
+
+__all__ = ["Learner", "on_device"]
+
+
+class Learner(nn.Module):
+    """A body, a head, and what they learn.
+
+    Its call gives the sum of the loss over a batch, so that whatever wraps a module (several
+    processes) wraps all of it.
+
+    Attributes:
+        half: whether matrix products are in bfloat16; weights and the loss are float32.
+    """
+
+    def __init__(self, body: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.body = body
+        self.half = False
+        head = objective.head(body)
+        self.head: nn.Module = nn.Identity() if head is None else head
+        self.objective = objective
+        for mechanism in self.mechanisms():
+            if not _takes_global(mechanism):
+                mechanism.register_forward_pre_hook(_without_global)
+
+    def forward(self, batch: Batch, padded: bool = True) -> Tensor:
+        with self.autocast():
+            scores = self.objective.scores(self, batch, padded)
+        return self.objective.loss_of(scores, batch)
+
+    def autocast(self) -> torch.autocast:
+        kind = next(self.parameters()).device.type
+        return torch.autocast(kind, torch.bfloat16, enabled=self.half)
+
+    def vectors(self, batch: Batch, padded: bool = True) -> Tensor:
+        """`(B, N, width)` of an encoder.
+
+        Args:
+            padded: whether some tokens are not real; without, a mask need not be looked at.
+        """
+        body = self.body
+        assert isinstance(body, Encoder)
+        found: Tensor = body(
+            batch.tokens,
+            key_padding=batch.real if padded else None,
+            global_tokens=batch.global_tokens,
+            types=batch.types if body.config.types else None,
+        )
+        return found
+
+    def blocks(self) -> Iterator[Block]:
+        return (own for own in self.body.modules() if isinstance(own, Block))
+
+    def mechanisms(self) -> list[Mechanism]:
+        """Those of self-attention, layer by layer."""
+        return [block.attention.mechanism for block in self.blocks()]
+
+    def layers(self) -> list[MultiheadAttention]:
+        return [block.attention for block in self.blocks()]
+
+    def recompute_blocks(self) -> None:
+        """Blocks keep nothing for the backward pass, and are computed again in it."""
+        for block in self.blocks():
+            own: Any = block
+            own.forward = partial(_recomputed, block, block.forward)
+
+
+def _recomputed(block: Block, forward: Any, *inputs: Any) -> Any:
+    if not (block.training and torch.is_grad_enabled()):
+        return forward(*inputs)
+    return checkpoint(forward, *inputs, use_reentrant=False)
+
+
+def _takes_global(mechanism: Mechanism) -> bool:
+    if isinstance(mechanism, Attention) or mechanism.causal:
+        return False
+    return not isinstance(mechanism, BigBird) or mechanism.tokens == "extra"
+
+
+def _without_global(mechanism: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A mechanism whose pairs are fixed is not told of global tokens."""
+    return tuple(
+        own._replace(global_tokens=None) if isinstance(own, Setting) else own for own in inputs
+    )
+
+
+def on_device(batch: Batch, device: torch.device) -> tuple[Batch, bool]:
+    """A batch where it is wanted, and whether it has padding, which is asked for before."""
+    padded = not bool(batch.real.all())
+    if device.type == "cuda":
+        batch = batch.pin()
+    return batch.to(device), padded

@@ -1,0 +1,78 @@
+"""What was trained, ready to be used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .evaluating import outputs_of
+from .learner import Learner
+from .objectives import Objective
+from .run import last_stage
+from .saving import load_learner
+
+if TYPE_CHECKING:
+    from ..tasks import Task
+
+__all__ = ["Trained", "load"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A model as a run left it, with the task that it was trained for.
+
+    Attributes:
+        model: the learner, in evaluation mode: `model.body` is of `longspan.models`.
+        task: that of the last stage.
+        objective: how answers are read from the model.
+        folder: of the run.
+    """
+
+    model: Learner
+    task: Task
+    objective: Objective
+    folder: Path
+
+    def outputs(
+        self, numbers: list[int] | None = None, *, split: str = "dev", batch: int = 8
+    ) -> dict[int, Any]:
+        """What the model answers to the task's examples of these numbers, or to all."""
+        chosen = list(range(len(self.task.examples(split)))) if numbers is None else numbers
+        device = next(self.model.parameters()).device
+        found, *_ = outputs_of(
+            self.model, self.task, chosen, batch=batch, split=split, device=device
+        )
+        return found
+
+
+def load(
+    run: str | Path, *, task: Task | None = None, device: str | torch.device = "cpu"
+) -> Trained:
+    """What the last finished stage of a run has left.
+
+    Args:
+        run: the run's folder.
+        task: the task, where it is not one that `longspan.tasks.make` knows.
+        device: where the model is wanted.
+    """
+    folder = Path(run)
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"load: {folder} has no config.json: is it the folder of a run?")
+    path = last_stage(folder)
+    model = load_learner(path).to(device)
+    if task is None:
+        task = _described_task(folder, path.name)
+    return Trained(model, task, model.objective, folder)
+
+
+def _described_task(folder: Path, stage: str) -> Task:
+    from .. import tasks
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    number = [own["name"] for own in config["stages"]].index(stage)
+    described = config["described"]["tasks"][number]
+    return tasks.make(described["name"], data=described["data"], **described["settings"])

@@ -1,0 +1,221 @@
+"""One stage, step by step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from .guard import NOT_AGAIN, NotFiniteError, where_it_began
+from .learner import Learner, on_device
+from .measuring import peak_memory, reaches
+from .optim import learning_rate_share, set_learning_rate
+from .processes import gathered, process_count, process_number, summed
+from .progress import progress
+from .sampler import Sampler
+from .stage import Stage
+
+if TYPE_CHECKING:
+    from ..tasks import Batch, Task
+
+__all__ = ["Place", "Stepper", "run_steps"]
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a run is.
+
+    Attributes:
+        stage: the number of the stage.
+        done: steps of this stage that are done.
+        step: steps of all stages that are.
+        seconds: that the run has taken, those before an interruption among them.
+        loss, targets, tokens: sums since the last line of metrics.
+        since: `seconds` at the last line of metrics.
+        all_tokens: of all steps.
+        training_seconds: that steps alone have taken.
+        metrics: bytes of `metrics.jsonl`.
+    """
+
+    stage: int = 0
+    done: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    loss: float = 0.0
+    targets: float = 0.0
+    tokens: float = 0.0
+    since: float = 0.0
+    all_tokens: float = 0.0
+    training_seconds: float = 0.0
+    metrics: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Stepper:
+    """One step after the other: gradients of a step's batches, their length, the optimiser.
+
+    The loss of a step is the sum over all targets of all its batches in all processes, divided by
+    their number.
+
+    Args:
+        accelerator: what moves and wraps the model.
+        model: the learner as it is wrapped.
+        learner: the learner itself.
+    """
+
+    def __init__(
+        self, accelerator: Any, model: Any, learner: Learner, optimizer: Optimizer, stage: Stage
+    ) -> None:
+        self.accelerator, self.model, self.learner = accelerator, model, learner
+        self.optimizer, self.stage = optimizer, stage
+        self.weights = [p for group in optimizer.param_groups for p in group["params"]]
+        self.last_real: Tensor | None = None
+
+    def step(self, number: int, batches: list[Batch]) -> tuple[float, float, float]:
+        """Makes step `number`, from 0, of the stage.
+
+        Returns:
+            The sum of the loss, and how many targets and real tokens there were, in all processes.
+            A loss that is not finite has changed nothing.
+        """
+        device, objective = self.accelerator.device, self.learner.objective
+        counts = [float(sum(objective.count(own) for own in batches))]
+        counts.append(float(sum(int(own.real.sum()) for own in batches)))
+        targets, tokens = summed(counts, device)
+        share = process_count() / max(targets, 1.0)
+        total: Tensor | None = None
+        for place, given in enumerate(batches):
+            batch, padded = on_device(given, device)
+            last = place + 1 == len(batches)
+            together: AbstractContextManager[Any] = (
+                nullcontext() if last else self.accelerator.no_sync(self.model)
+            )
+            with together:
+                loss = self.model(batch, padded)
+                # Several processes take the mean of their gradients.
+                self.accelerator.backward(loss * share)
+            own = loss.detach()
+            total = own if total is None else total + own
+            self.last_real = batch.real
+        assert total is not None
+        norm = self._clipped()
+        found, length = torch.stack([total.double(), norm.double()]).tolist()
+        (found,) = summed([found], device)
+        if found - found == 0.0 and length - length == 0.0:
+            set_learning_rate(self.optimizer, learning_rate_share(self.stage, number))
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            return found, targets, tokens
+        return found if found - found != 0.0 else length - length, targets, tokens
+
+    def _clipped(self) -> Tensor:
+        """The length of the gradient, before it is made no longer than allowed."""
+        grads = [p.grad for p in self.weights if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads)
+        if self.stage.clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.weights, self.stage.clip, norm)
+        return norm
+
+    def blame(self, batches: list[Batch], state: Tensor) -> str:
+        """Where a step that went wrong began; makes it again with the same draws."""
+
+        def again() -> Tensor:
+            torch.set_rng_state(state)
+            losses = []
+            for given in batches:
+                batch, padded = on_device(given, self.accelerator.device)
+                losses.append(self.learner(batch, padded))
+            return torch.stack(losses)
+
+        found = where_it_began(self.learner, again)
+        answers = gathered(found, self.accelerator.device)
+        return next((own for own in answers if own != NOT_AGAIN), found)
+
+
+def run_steps(
+    stepper: Stepper,
+    task: Task,
+    seed: int,
+    place: Place,
+    *,
+    record: Callable[[dict[str, Any]], None],
+    evaluate: Callable[[], None],
+    save: Callable[[], None],
+) -> None:
+    """The steps of a stage that are not done yet.
+
+    Args:
+        record: takes a line of metrics.
+        evaluate: called when an evaluation is due.
+        save: called when a checkpoint is due, after what is due besides.
+    """
+    stage, device = stepper.stage, stepper.accelerator.device
+    sampler = Sampler(len(task.train), seed * 7919 + place.stage)
+    mine, processes = process_number(), process_count()
+    stepper.model.train()
+    begin, before = time.perf_counter(), place.seconds
+    with progress(stage.name, place.done, stage.steps, mine == 0) as told:
+        while place.done < stage.steps:
+            state = torch.get_rng_state()
+            start = time.perf_counter()
+            lists = sampler.step(place.done, stage.batch, stage.accumulate, mine, processes)
+            batches = [task.batch(numbers, "train") for numbers in lists]
+            loss, targets, tokens = stepper.step(place.done, batches)
+            place.done, place.step = place.done + 1, place.step + 1
+            if loss - loss != 0.0:
+                layer = stepper.blame(batches, state)
+                raise NotFiniteError(
+                    place.step, stage.name, layer, loss,
+                    "A smaller learning rate, a longer warmup or float32 may help.",
+                )  # fmt: skip
+            place.loss, place.targets = place.loss + loss, place.targets + targets
+            place.tokens, place.all_tokens = place.tokens + tokens, place.all_tokens + tokens
+            now = time.perf_counter()
+            place.seconds = before + now - begin
+            place.training_seconds += now - start
+            told(place.done, loss / max(targets, 1.0), tokens / max(now - start, 1e-9))
+            last = place.done == stage.steps
+            if last or place.done % stage.record_every == 0:
+                record(_line(stepper, place, device))
+            if last or _due(place.done, stage.evaluate_every):
+                evaluate()
+                stepper.model.train()
+                place.seconds = before + time.perf_counter() - begin
+                place.since = place.seconds
+            if last or _due(place.done, stage.save_every):
+                save()
+
+
+def _due(done: int, every: int | None) -> bool:
+    return every is not None and done % every == 0
+
+
+def _line(stepper: Stepper, place: Place, device: torch.device) -> dict[str, Any]:
+    """A line of metrics; sums begin anew."""
+    stage = stepper.stage
+    took = max(place.seconds - place.since, 1e-9)
+    line: dict[str, Any] = {
+        "step": place.step,
+        "stage": stage.name,
+        "kind": "train",
+        "loss": place.loss / max(place.targets, 1.0),
+        "learning_rate": stage.learning_rate * learning_rate_share(stage, place.done - 1),
+        "tokens": place.all_tokens,
+        "tokens_per_second": place.tokens / took,
+        "peak_memory": peak_memory(device),
+        "seconds": place.seconds,
+    }
+    if stepper.last_real is not None:
+        found = reaches(stepper.learner, stepper.last_real)
+        line |= {} if found is None else {"reach": found}
+    place.loss = place.targets = place.tokens = 0.0
+    place.since = place.seconds
+    return line

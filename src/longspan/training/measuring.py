@@ -1,0 +1,116 @@
+"""What is written down beside the loss: reaches, pairs, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..memory import resident
+from ..nn import LearnedWindow, Mechanism, Setting, SlidingWindow
+from .learner import Learner
+
+if TYPE_CHECKING:
+    from ..tasks import Batch
+
+__all__ = ["pairs_of", "peak_memory", "reaches", "watched"]
+
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+# Pairs are counted for so many examples: it takes a layout for each of them and each layer.
+COUNTED = 4
+
+
+def reaches(learner: Learner, real: Tensor) -> dict[str, Any] | None:
+    """Mean and quantiles of the reach in every layer, and its mean in every head, over the real
+    tokens of the last batch; None without learned windows.
+    """
+    layers, heads = [], []
+    for own in learner.mechanisms():
+        if not isinstance(own, LearnedWindow) or own.last_reach is None:
+            continue
+        reach = own.last_reach.transpose(0, 1)[:, real].float()  # (H, real tokens)
+        if reach.numel() == 0:
+            return None
+        whole = reach.flatten()
+        # Of the sorted values: `quantile` takes no more than 16 million.
+        order = whole.sort().values
+        places = [round(share * (len(order) - 1)) for share in QUANTILES]
+        layers.append({"mean": float(whole.mean()), "quantiles": order[places].tolist()})
+        heads.append(reach.mean(-1).tolist())
+    return {"layer": layers, "heads": heads} if layers else None
+
+
+@contextmanager
+def watched(learner: Learner) -> Iterator[list[tuple[Mechanism, tuple[Any, ...]]]]:
+    """A list that fills with the mechanisms of self-attention that are called, in order, and what
+    they are called with.
+    """
+    seen: list[tuple[Mechanism, tuple[Any, ...]]] = []
+
+    def look(mechanism: Any, inputs: tuple[Any, ...]) -> None:
+        seen.append((mechanism, inputs))
+
+    hooks = [own.register_forward_pre_hook(look) for own in learner.mechanisms()]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@torch.no_grad()
+def pairs_of(learner: Learner, batch: Batch, padded: bool) -> dict[str, float]:
+    """How many pairs an example has, over all layers and heads, on average; and how many a token
+    has in one head. Padding has none.
+    """
+    was = learner.training
+    learner.eval()
+    with watched(learner) as seen:
+        learner.objective.scores(learner, batch, padded)
+    total = tokens = examples = 0
+    for mechanism, (q, k, v, setting) in seen:
+        count = min(COUNTED, q.shape[0])
+        for place in range(count):
+            n = _length(setting, place, q.shape[2])
+            own = _cut(setting, place, n)
+            one = slice(place, place + 1)
+            cut = (q[one, :, :n], k[one, :, :n], v[one, :, :n])
+            total += mechanism.explain(*cut, own).pairs
+            if isinstance(mechanism, SlidingWindow) and own.global_tokens is not None:
+                # Their rows are computed apart.
+                apart = int(own.global_tokens.sum()) if mechanism.global_projections else 0
+                total += apart * n * q.shape[1]
+            tokens += n * q.shape[1]
+        examples = count
+    learner.train(was)
+    return {"pairs": total / max(examples, 1), "pairs_per_token": total / max(tokens, 1)}
+
+
+def _length(setting: Setting, place: int, n: int) -> int:
+    """How many tokens of a sample are real; padding is on the right."""
+    padding = setting.key_padding
+    return n if padding is None else int(padding[place].sum())
+
+
+def _cut(setting: Setting, place: int, n: int) -> Setting:
+    """The setting of one sample without its padding."""
+    tokens, x = setting.global_tokens, setting.x
+    return setting._replace(
+        x=None if x is None else x[place : place + 1, :n],
+        key_padding=None,
+        global_tokens=None if tokens is None else tokens[place : place + 1, :n],
+    )
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """The most bytes until now: of a GPU's tensors, or of this process; None where nobody tells."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        return resident("VmHWM")
+    except OSError:
+        return None

@@ -1,0 +1,25 @@
+"""Keys that nobody knows, and the ones that were meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+__all__ = ["check_keys", "unknown"]
+
+
+def unknown(owner: str, key: str, known: Iterable[str]) -> str:
+    """What to say of a key that is not known: the nearest that is, or all of them."""
+    names = sorted(known)
+    near = get_close_matches(key, names, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+    return f"{owner}: there is no {key!r}; {hint}"
+
+
+def check_keys(owner: str, given: dict[str, Any], known: Iterable[str]) -> None:
+    """Raises at the first key that is not known."""
+    names = set(known)
+    for key in given:
+        if key not in names:
+            raise ValueError(unknown(owner, key, names))

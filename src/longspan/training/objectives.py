@@ -1,0 +1,303 @@
+"""What a model learns: a task's targets joined to a head and a loss, and what is read from it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..models import (
+    Classification,
+    Config,
+    Encoder,
+    MaskedTokens,
+    SpanAnswers,
+    Tagging,
+    Translator,
+)
+from .naming import unknown
+
+if TYPE_CHECKING:
+    from ..tasks import Batch
+    from .learner import Learner
+
+__all__ = ["OBJECTIVES", "Objective", "objective_of"]
+
+# Answers are at most so many tokens long, and so many of them are given for a text.
+LONGEST, BEST = 30, 20
+
+# In the place of a target: nothing is asked of this token, as tasks write it.
+NOT_COUNTED = -100
+
+
+class Objective:
+    """One way to learn.
+
+    Attributes:
+        name: as tasks say it.
+        body: the model that it needs: `"encoder"`, `"decoder"` or `"both"`.
+        target: which of a batch's targets is asked for.
+    """
+
+    name: str
+    body = "encoder"
+    target = "tokens"
+
+    def __init__(self, settings: dict[str, Any] | None = None) -> None:
+        self.settings = dict(settings or {})
+
+    def head(self, body: nn.Module) -> nn.Module | None:
+        """What stands over the body; None where the body has it already."""
+        raise NotImplementedError
+
+    def scores(self, model: Learner, batch: Batch, padded: bool = True) -> Any:
+        """What the model says, from which both loss and answers are read."""
+        raise NotImplementedError
+
+    def count(self, batch: Batch) -> int:
+        """How many targets the loss is a sum over."""
+        return int((self.asked(batch) != NOT_COUNTED).sum())
+
+    def asked(self, batch: Batch) -> Tensor:
+        return batch.targets[self.target]
+
+    def loss_of(self, scores: Any, batch: Batch) -> Tensor:
+        """Σ over targets of −ln p, float32."""
+        return _each(scores, self.asked(batch)).sum()
+
+    def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:
+        """For the number of each example what the task scores."""
+        raise NotImplementedError
+
+    def restored(self, value: Any) -> Any:
+        """What `decoded` gave, after it has been JSON."""
+        return value
+
+    def loss(self, model: Learner, batch: Batch, padded: bool = True) -> tuple[Tensor, int]:
+        """The sum, and how many targets it is over."""
+        return self.loss_of(self.scores(model, batch, padded), batch), self.count(batch)
+
+    @torch.no_grad()
+    def decode(self, model: Learner, batch: Batch, padded: bool = True) -> dict[int, Any]:
+        """For the number of each example what the model answers, as the task scores it."""
+        return self.decoded(model, self.scores(model, batch, padded), batch)
+
+
+class Spans(Objective):
+    """Where an answer begins and ends: the mean of the two, for every text that has one.
+
+    Targets `starts` and `ends` are int `(B,)`; `allowed`, bool `(B, N)`, says where answers may
+    lie.
+    """
+
+    name, target = "spans", "starts"
+
+    def head(self, body: nn.Module) -> nn.Module:
+        return SpanAnswers(_config(body).width)
+
+    def scores(self, model: Learner, batch: Batch, padded: bool = True) -> Any:
+        allowed = batch.targets.get("allowed", batch.real)
+        return model.head(model.vectors(batch, padded), allowed)
+
+    def loss_of(self, scores: Any, batch: Batch) -> Tensor:
+        begin, end = scores
+        both = _each(begin, batch.targets["starts"]) + _each(end, batch.targets["ends"])
+        return both.sum() / 2
+
+    def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:
+        begin, end = (own.float() for own in scores)
+        n = begin.shape[1]
+        longest = min(int(self.settings.get("longest", LONGEST)), n)
+        ends = F.pad(end, (0, longest - 1), value=float("-inf")).unfold(1, longest, 1)
+        both = (begin[:, :, None] + ends).flatten(1)
+        best = both.topk(min(BEST, both.shape[1]), -1)
+        found = {}
+        for number, values, places in zip(
+            batch.numbers, best.values.tolist(), best.indices.tolist(), strict=True
+        ):
+            found[number] = [
+                (place // longest, place // longest + place % longest, value)
+                for value, place in zip(values, places, strict=True)
+                if value > float("-inf")
+            ]
+        return found
+
+    def restored(self, value: Any) -> Any:
+        return [tuple(own) for own in value]
+
+
+class Next(Objective):
+    """The next token of every token, which is the target in its place."""
+
+    name, body = "next", "decoder"
+
+    def head(self, body: nn.Module) -> None:
+        return None
+
+    def scores(self, model: Learner, batch: Batch, padded: bool = True) -> Tensor:
+        found: Tensor = model.body(batch.tokens, key_padding=batch.real if padded else None)
+        return found
+
+    def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:
+        target = self.asked(batch)
+        bits = _each(scores, target).double().sum(-1) / math.log(2.0)
+        counts = (target != NOT_COUNTED).sum(-1)
+        right = (scores.argmax(-1) == target).sum(-1)
+        each = zip(bits.tolist(), counts.tolist(), right.tolist(), strict=True)
+        return dict(zip(batch.numbers, each, strict=True))
+
+    def restored(self, value: Any) -> Any:
+        return tuple(value)
+
+
+class Masked(Objective):
+    """Tokens that were hidden."""
+
+    name = "masked"
+
+    def head(self, body: nn.Module) -> nn.Module:
+        config = _config(body)
+        assert isinstance(body, Encoder)
+        return MaskedTokens(body.tokens, activation=config.activation, norm_eps=config.norm_eps)
+
+    def scores(self, model: Learner, batch: Batch, padded: bool = True) -> Tensor:
+        # Only hidden tokens are scored: the vocabulary is wide.
+        hidden = self.asked(batch) != NOT_COUNTED
+        found: Tensor = model.head(model.vectors(batch, padded)[hidden])
+        return found
+
+    def loss_of(self, scores: Any, batch: Batch) -> Tensor:
+        target = self.asked(batch)
+        return _each(scores, target[target != NOT_COUNTED]).sum()
+
+    def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:
+        target = self.asked(batch)
+        hidden = target != NOT_COUNTED
+        wanted, owner = target[hidden], hidden.nonzero()[:, 0].tolist()
+        right = (scores.argmax(-1) == wanted).tolist()
+        nats = _each(scores, wanted).tolist()
+        found: dict[int, Any] = {number: (0, 0, 0.0) for number in batch.numbers}
+        for place, hit, own in zip(owner, right, nats, strict=True):
+            before = found[batch.numbers[place]]
+            found[batch.numbers[place]] = (before[0] + hit, before[1] + 1, before[2] + own)
+        return found
+
+    def restored(self, value: Any) -> Any:
+        return tuple(value)
+
+
+class Classes(Objective):
+    """One class for a text."""
+
+    name, target = "classes", "classes"
+
+    def head(self, body: nn.Module) -> nn.Module:
+        config = _config(body)
+        return Classification(config.width, self.settings["classes"], config.dropout)
+
+    def scores(self, model: Learner, batch: Batch, padded: bool = True) -> Tensor:
+        found: Tensor = model.head(model.vectors(batch, padded))
+        return found
+
+    def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:
+        return dict(zip(batch.numbers, scores.argmax(-1).tolist(), strict=True))
+
+
+class Tags(Objective):
+    """One tag for every token."""
+
+    name, target = "tags", "tags"
+
+    def head(self, body: nn.Module) -> nn.Module:
+        config = _config(body)
+        return Tagging(config.width, self.settings["classes"], config.dropout)
+
+    def scores(self, model: Learner, batch: Batch, padded: bool = True) -> Tensor:
+        found: Tensor = model.head(model.vectors(batch, padded))
+        return found
+
+    def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:
+        chosen = scores.argmax(-1)
+        return {
+            number: chosen[place][batch.real[place]].tolist()
+            for place, number in enumerate(batch.numbers)
+        }
+
+
+class Translation(Objective):
+    """The next token of a target text, given a source text.
+
+    `batch.tokens` begin with the token that begins every target.
+    """
+
+    name, body = "translation", "both"
+
+    def head(self, body: nn.Module) -> None:
+        return None
+
+    def scores(self, model: Learner, batch: Batch, padded: bool = True) -> Tensor:
+        source = _source(batch)
+        found: Tensor = model.body(
+            source["tokens"],
+            batch.tokens,
+            key_padding=source["real"],
+            target_padding=batch.real if padded else None,
+        )
+        return found
+
+    def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:
+        source, end = _source(batch), self.settings.get("end")
+        body = model.body
+        assert isinstance(body, Translator)
+        # As long as its source, and half as much again.
+        steps = min(source["tokens"].shape[1] * 3 // 2 + 8, body.config.length - 1)
+        written = body.translate(
+            source["tokens"],
+            steps,
+            begin=int(batch.tokens[0, 0]),
+            key_padding=source["real"],
+            beams=int(self.settings.get("beams", 4)),
+            **({} if end is None else {"end": int(end)}),
+        )
+        found = {}
+        for number, tokens in zip(batch.numbers, written[:, 1:].tolist(), strict=True):
+            found[number] = tokens[: tokens.index(end)] if end in tokens else tokens
+        return found
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    own.name: own for own in (Spans, Next, Masked, Classes, Tags, Translation)
+}
+
+
+def objective_of(name: str, settings: dict[str, Any] | None = None) -> Objective:
+    """An objective by the name that a task gives it."""
+    if name not in OBJECTIVES:
+        raise ValueError(unknown("objective", name, OBJECTIVES))
+    return OBJECTIVES[name](settings)
+
+
+def _config(body: nn.Module) -> Config:
+    config = body.config
+    assert isinstance(config, Config)
+    return config
+
+
+def _source(batch: Batch) -> dict[str, Tensor]:
+    if batch.source is None:
+        raise ValueError("translation: the batch has no source text")
+    return batch.source
+
+
+def _each(scores: Tensor, target: Tensor) -> Tensor:
+    """−ln p of every target, float32, 0 where nothing is asked."""
+    each = F.cross_entropy(
+        scores.float().flatten(0, -2),
+        target.flatten(),
+        ignore_index=NOT_COUNTED,
+        reduction="none",
+    )
+    return each.reshape(target.shape)

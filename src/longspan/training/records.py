@@ -1,0 +1,122 @@
+"""What a run leaves behind, in files that are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Metrics", "clean", "finite", "whole_folder", "write_json"]
+
+# How the names of what is being written begin; what is left of them was never finished.
+ASIDE = ".writing-"
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes JSON to the side, and renames it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=ASIDE)
+    aside = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(json.dumps(finite(content), indent=2, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def finite(content: Any) -> Any:
+    """The same with None for numbers that JSON has not."""
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    if isinstance(content, dict):
+        return {key: finite(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [finite(value) for value in content]
+    return content
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A place to write files in, which becomes the folder `path` once all of them are on the disk.
+
+    What was there is gone only after that; where writing fails, nothing has changed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=ASIDE))
+    try:
+        yield aside
+        for own in aside.iterdir():
+            _on_disk(own)
+        _on_disk(aside)
+        if path.exists():
+            before = Path(tempfile.mkdtemp(dir=path.parent, prefix=ASIDE))
+            path.replace(before)
+            aside.replace(path)
+            shutil.rmtree(before)
+        else:
+            aside.replace(path)
+        _on_disk(path.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _on_disk(path: Path) -> None:
+    """Waits until a file, or a folder's list of files, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def clean(folder: Path) -> None:
+    """Removes what a run that was ended had begun to write."""
+    for path in folder.rglob(f"{ASIDE}*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+class Metrics:
+    """`metrics.jsonl`, one JSON object a line.
+
+    Args:
+        path: of the file.
+        size: bytes that it is cut back to, those of the checkpoint that a run goes on from.
+    """
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab")
+        if self._file.tell() < size:
+            self._file.close()
+            raise ValueError(
+                f"{path} is shorter than it was when the checkpoint was written: it was changed, "
+                "and the run cannot go on; start it anew"
+            )
+        self._file.truncate(size)
+        self._file.seek(size)
+
+    def write(self, line: dict[str, Any]) -> None:
+        text = json.dumps(finite(line), ensure_ascii=False)
+        self._file.write(text.encode() + b"\n")
+        self._file.flush()
+
+    def size(self) -> int:
+        """Bytes until now, all of them on the disk."""
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()

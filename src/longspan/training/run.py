@@ -1,0 +1,320 @@
+"""A whole run: stage after stage, from a config to a result."""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..nn import SlidingWindow
+from . import checkpoint
+from .building import build, tasks_of
+from .config import RunConfig
+from .evaluating import Evaluation, evaluate
+from .learner import Learner
+from .looking import looks
+from .loop import Place, Stepper, run_steps
+from .measuring import peak_memory
+from .optim import freeze, optimizer_of
+from .processes import process_count, process_number, wait
+from .records import Metrics, clean, finite, write_json
+from .saving import carry_over, save_learner, take_reach
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from ..tasks import Task
+    from .stage import Stage
+
+__all__ = ["train"]
+
+
+def train(config: RunConfig, *, resume: bool = False, task: Task | None = None) -> dict[str, Any]:
+    """Runs all stages, and gives what `result.json` then holds.
+
+    The run's folder gets `config.json`, `metrics.jsonl`, `checkpoints/`, a folder with the model of
+    each stage in `stages/`, `predictions.json`, `looks.json` and, at the end, `result.json`.
+    Several processes (`accelerate launch`, `torchrun`) make the same call.
+
+    Args:
+        resume: goes on from the last checkpoint of the folder, or begins where there is none. On
+            one device it ends as if it had never been interrupted, bit for bit.
+        task: the task, where it is not one that `longspan.tasks.make` knows.
+
+    Raises:
+        NotFiniteError: the loss or a gradient is NaN or infinite. The last checkpoint is from
+            before that.
+    """
+    run = _Run(config, resume, task)
+    try:
+        return run.all_stages()
+    finally:
+        run.close()
+
+
+@dataclass(slots=True)
+class _Running:
+    """What there is of the stage that runs."""
+
+    learner: Learner
+    optimizer: Optimizer
+    task: Task
+    last: tuple[Evaluation, dict[int, Any]] | None = None
+
+
+class _Run:
+    """One call of `train`."""
+
+    def __init__(self, config: RunConfig, resume: bool, task: Task | None) -> None:
+        self.config, self.folder = config, config.folder
+        self.accelerator = _accelerator(False)
+        self.device: torch.device = self.accelerator.device
+        self.first = process_number() == 0
+        self.metrics: Metrics | None = None
+        self.place = Place()
+        self.done = _finished(self.folder) if resume else None
+        self.from_path: Path | None = None
+        _check_folder(config, resume)
+        # Nobody writes before everybody has looked.
+        wait()
+        if self.done is not None:
+            return
+        self.tasks = tasks_of(config, task)
+        if resume:
+            self.from_path = checkpoint.latest(self.folder)
+        if self.from_path is not None:
+            self.place = Place(**checkpoint.state_of(self.from_path))
+        if self.first:
+            clean(self.folder)
+            self.metrics = Metrics(self.folder / "metrics.jsonl", self.place.metrics)
+            write_json(self.folder / "config.json", self._described())
+
+    def close(self) -> None:
+        if self.metrics is not None:
+            self.metrics.close()
+
+    def _described(self) -> dict[str, Any]:
+        tasks = [own.describe() for own in self.tasks]
+        found = {"tasks": tasks, "processes": process_count(), "versions": versions()}
+        return {**self.config.as_dict(), "described": found}
+
+    def all_stages(self) -> dict[str, Any]:
+        if self.done is not None:
+            return self.done
+        running: _Running | None = None
+        for number in range(self.place.stage, len(self.config.stages)):
+            running = self._stage(number)
+        assert running is not None
+        return self._result(running)
+
+    def _stage(self, number: int) -> _Running:
+        stage, task, place = self.config.stages[number], self.tasks[number], self.place
+        if place.stage != number:
+            place.stage, place.done = number, 0
+        # The model of a stage that ended is gone, and so is its memory.
+        learner = self._learner(number, stage, task)
+        running = _Running(learner, optimizer_of(learner, stage), task)
+        accelerator = _accelerator(_some_rest(learner))
+        model = accelerator.prepare_model(learner)
+        if stage.checkpointing:
+            learner.recompute_blocks()
+        _seed(self.config.seed * 1_000_003 + number * 1009 + process_number())
+        if self.from_path is not None:
+            checkpoint.restore(self.from_path, learner, running.optimizer, self.device)
+            self.from_path = None
+
+        def evaluated() -> None:
+            running.last = self._evaluate(running, stage)
+            found, _ = running.last
+            line = {"step": place.step, "stage": stage.name, "kind": "dev", "loss": found["loss"]}
+            line |= {key: value for key, value in found["metrics"].items() if key not in line}
+            rest = {key: value for key, value in found.items() if key != "loss"}
+            self._record({**line, **rest, "seconds": place.seconds})
+
+        def saved() -> None:
+            place.metrics = 0 if self.metrics is None else self.metrics.size()
+            checkpoint.save(self.folder, learner, running.optimizer, place.as_dict(), self.device)
+            wait()
+
+        stepper = Stepper(accelerator, model, learner, running.optimizer, stage)
+        run_steps(
+            stepper,
+            task,
+            self.config.seed,
+            place,
+            record=self._record,
+            evaluate=evaluated,
+            save=saved,
+        )
+        if self.first:
+            save_learner(learner, self._kept(stage.name))
+        wait()
+        return running
+
+    def _learner(self, number: int, stage: Stage, task: Task) -> Learner:
+        """The model of a stage, with the weights that it starts from."""
+        learner = build(self.config, stage, task, self.tasks)
+        before = self.config.stages[number - 1].name if number else None
+        if number == 0 and self.config.start is not None:
+            kept = Path(self.config.start) / "stages"
+            if kept.is_dir():
+                carry_over(learner, last_stage(Path(self.config.start)))
+        if before is not None and not stage.fresh:
+            carry_over(learner, self._kept(before))
+        if stage.reach_from is not None:
+            take_reach(learner, self._reach_source(stage), frozen=True)
+        elif before is not None and stage.fresh and _has_reach(learner):
+            take_reach(learner, self._kept(before), frozen=False)
+        freeze(learner, stage)
+        learner.half = self.config.precision == "bf16"
+        return learner.to(self.device)
+
+    def _kept(self, stage: str) -> Path:
+        return self.folder / "stages" / stage
+
+    def _reach_source(self, stage: Stage) -> Path:
+        assert stage.reach_from is not None
+        if any(own.name == stage.reach_from for own in self.config.stages):
+            return self._kept(stage.reach_from)
+        return last_stage(Path(stage.reach_from))
+
+    def _evaluate(self, running: _Running, stage: Stage) -> tuple[Evaluation, dict[int, Any]]:
+        return evaluate(
+            running.learner,
+            running.task,
+            batch=stage.batch,
+            most=stage.evaluate_on,
+            device=self.device,
+        )
+
+    def _record(self, line: dict[str, Any]) -> None:
+        if self.metrics is not None:
+            self.metrics.write(line)
+
+    def _result(self, running: _Running) -> dict[str, Any]:
+        stage, place = self.config.stages[-1], self.place
+        # A run that was ended after its last step has still to be measured.
+        found, outputs = running.last or self._evaluate(running, stage)
+        result = {
+            "task": running.task.name,
+            "mechanism": _label(self.config),
+            "metric": running.task.metric,
+            "lower_is_better": running.task.lower_is_better,
+            "metrics": found["metrics"],
+            "loss": found["loss"],
+            "examples": len(outputs),
+            "pairs": found["pairs"],
+            "pairs_per_token": found["pairs_per_token"],
+            "tokens_per_second": place.all_tokens / max(place.training_seconds, 1e-9),
+            "peak_memory": peak_memory(self.device),
+            "seconds": place.seconds,
+            "parameters": sum(own.numel() for own in running.learner.parameters()),
+            "seed": self.config.seed,
+            "steps": place.step,
+            "processes": process_count(),
+            "device": str(self.device),
+            "versions": versions(),
+        }
+        if self.first:
+            write_json(
+                self.folder / "predictions.json", running.task.prediction_file(outputs, "dev")
+            )
+            seen = looks(running.learner, running.task, self.device)
+            if seen is not None:
+                write_json(self.folder / "looks.json", seen)
+            write_json(self.folder / "result.json", result)
+        wait()
+        return {**result, **finite(result)}
+
+
+def last_stage(run: Path) -> Path:
+    """The folder of the model that the last stage of a run has left."""
+    names = [stage.name for stage in RunConfig.read(run).stages]
+    there = [run / "stages" / name for name in names if (run / "stages" / name).is_dir()]
+    if not there:
+        raise FileNotFoundError(f"{run} has no finished stage yet")
+    return there[-1]
+
+
+def versions() -> dict[str, str]:
+    """Of what a result may depend on."""
+    found = {"python": platform.python_version()}
+    for name in ("longspan", "torch", "accelerate", "transformers", "tokenizers"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _accelerator(some_rest: bool) -> Any:
+    try:
+        from accelerate import Accelerator
+        from accelerate.utils import DistributedDataParallelKwargs
+    except ImportError as error:
+        raise ImportError("training needs accelerate: pip install 'longspan[train]'") from error
+    options = DistributedDataParallelKwargs(find_unused_parameters=some_rest)
+    # Autocast is the model's own matter: accelerate has one for a whole process.
+    return Accelerator(mixed_precision="no", kwargs_handlers=[options])
+
+
+def _some_rest(learner: Learner) -> bool:
+    """Whether some weights may have no part in a batch: those of global tokens, where it has
+    none.
+    """
+    windows = [own for own in learner.mechanisms() if isinstance(own, SlidingWindow)]
+    return any(own.global_projections for own in windows)
+
+
+def _has_reach(learner: Learner) -> bool:
+    return any(type(own).__name__ == "LearnedWindow" for own in learner.mechanisms())
+
+
+def _seed(seed: int) -> None:
+    import numpy as np
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _label(config: RunConfig) -> str:
+    """The mechanism's name, or names."""
+    asked = config.mechanism or {"kind": "Attention"}
+    if isinstance(asked, dict):
+        return str(asked["kind"])
+    return "+".join(dict.fromkeys(str(own["kind"]) for own in asked))
+
+
+def _finished(folder: Path) -> dict[str, Any] | None:
+    """The result, if there is one."""
+    path = folder / "result.json"
+    if not path.is_file():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _check_folder(config: RunConfig, resume: bool) -> None:
+    """Raises when the folder has another run, or one that is not to go on."""
+    path = config.folder / "config.json"
+    if not path.is_file():
+        return
+    if not resume:
+        raise ValueError(
+            f"{config.folder} has a run already: go on with resume (--resume), or name another "
+            "folder"
+        )
+    before, now = RunConfig.read(path).as_dict(), config.as_dict()
+    for key in now:
+        if key != "output" and before[key] != now[key]:
+            raise ValueError(
+                f"{config.folder} has a run with another {key}: {before[key]!r}, now "
+                f"{now[key]!r}; resume it as it was, or name another folder"
+            )

@@ -1,0 +1,118 @@
+"""Trained models in folders: weights as safetensors, what they are as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..models import Config
+from ..models.saving import STACKS
+from ..nn import LearnedWindow
+from ..nn.describing import described, mechanism_from
+from ..nn.storing import Pair
+from .learner import Learner
+from .objectives import objective_of
+from .records import whole_folder
+
+__all__ = ["carry_over", "describe_learner", "load_learner", "read", "save_learner", "take_reach"]
+
+FILES = Pair("model.safetensors", "model.json", 1, "a trained model")
+
+
+def describe_learner(learner: Learner) -> dict[str, Any]:
+    """All but the weights, as JSON can hold it."""
+    kind: Any = type(learner.body)
+    config: Any = learner.body.config
+    return {
+        "kind": kind.__name__,
+        "config": config.as_dict(),
+        "mechanisms": [
+            [described(own) for own in learner.body.get_submodule(path).mechanisms]  # type: ignore[union-attr]
+            for path in STACKS[kind]
+        ],
+        "objective": learner.objective.name,
+        "settings": learner.objective.settings,
+    }
+
+
+def save_learner(learner: Learner, folder: Path) -> None:
+    """Writes a model with its head; the folder is whole or as it was."""
+    with whole_folder(folder) as place:
+        FILES.write(place, learner.state_dict(), describe_learner(learner))
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What `save_learner` wrote: the description and the weights."""
+    description = FILES.describe("load", folder)
+    return description, FILES.read(folder, description)
+
+
+def load_learner(folder: Path) -> Learner:
+    """The model that `save_learner` wrote, in evaluation mode, on the CPU."""
+    description, tensors = read(folder)
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in STACKS}
+    stacks = [[mechanism_from(own) for own in stack] for stack in description["mechanisms"]]
+    body = kinds[description["kind"]](Config(**description["config"]), *stacks)
+    learner = Learner(body, objective_of(description["objective"], description["settings"]))
+    learner.load_state_dict(tensors)
+    return learner.eval()
+
+
+def carry_over(learner: Learner, folder: Path) -> None:
+    """Gives a model the weights of the one before it. A head for another objective, and draws of
+    random blocks, stay its own.
+    """
+    description, tensors = read(folder)
+    kind = type(learner.body).__name__
+    if description["kind"] != kind:
+        raise ValueError(
+            f"{folder} has a model of kind {description['kind']}, and the stage needs {kind}"
+        )
+    same_head = description["objective"] == learner.objective.name
+    own = learner.state_dict()
+    for name, mine in own.items():
+        if name.endswith(".table") or (name.startswith("head.") and not same_head):
+            continue
+        if name not in tensors or tensors[name].shape != mine.shape:
+            if name.startswith("head."):
+                continue
+            there = tuple(tensors[name].shape) if name in tensors else "nothing"
+            raise ValueError(
+                f"{name} is of shape {tuple(mine.shape)} here and {there} in {folder}: the models "
+                "differ; a stage with fresh=True takes no more than the reach networks"
+            )
+        with torch.no_grad():
+            mine.copy_(tensors[name])
+    _rescale(learner, description)
+
+
+def _rescale(learner: Learner, description: dict[str, Any]) -> None:
+    """The running factor of causal windows is a number of tokens: it grows with the budget."""
+    before = [own for stack in description["mechanisms"] for own in stack]
+    for own, was in zip(learner.mechanisms(), before, strict=True):
+        if isinstance(own, LearnedWindow) and was.get("budget") is not None:
+            own.factor.mul_(own.mean_reach / was["mean_reach"])
+
+
+def take_reach(learner: Learner, folder: Path, *, frozen: bool) -> None:
+    """Gives learned windows the reach networks of another model, bit by bit."""
+    _, tensors = read(folder)
+    windows = _windows(learner)
+    if not windows:
+        raise ValueError("reach_from: the model has no learned window")
+    for name, window in windows:
+        prefix = f"{name}."
+        source = {key: tensors[prefix + key] for key in ("W_p", "U_d") if prefix + key in tensors}
+        if not source:
+            raise ValueError(f"reach_from: {folder} has no learned window in {name}")
+        window.load_reach(source)
+        if not frozen:
+            window.requires_grad_(True)
+
+
+def _windows(learner: nn.Module) -> list[tuple[str, LearnedWindow]]:
+    found = learner.named_modules()
+    return [(name, own) for name, own in found if isinstance(own, LearnedWindow)]

@@ -35,6 +35,7 @@ LAYERS = {
     "report": 8,
     "serve": 8,
     "gallery": 8,
+    "lab": 8.5,
     "catalogue": 8,
     "measure": 7.5,
     "bench": 8,

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from .bench.commands import bench
 from .gallery import EXAMPLES, example_pattern, example_values, panels, save_gallery
+from .lab.commands import add_to
 from .measure import Case, Size, child_environment, counts_of, peak_memory, times_of
 from .patterns import Causal, Full, Pattern, PerHead, SameDocument
 from .patterns.drawing import check_suffix, draw_compact, draw_text, save_picture
@@ -57,6 +58,7 @@ MEASURED = (
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(bench, name="bench")
+add_to(app)
 
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Also save a picture: .png or .svg.")

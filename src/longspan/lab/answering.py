@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -46,7 +46,7 @@ def answers(trained: Trained, questions: Sequence[tuple[str, str]]) -> list[Answ
         )
     windows = asked(task.reader, questions)
     device = next(trained.model.parameters()).device
-    outputs = {}
+    outputs: dict[int, Any] = {}
     for first in range(0, len(windows), BATCH):
         numbers = list(range(first, min(first + BATCH, len(windows))))
         batch, padded = on_device(windows.batch(numbers), device)

@@ -19,6 +19,7 @@ from ..recipes import Plan, Planned
 from ..report import write as write_report
 from ..terminal import errors_in_one_line, say
 from ..training import RunConfig, build, load
+from ..training.building import tasks_of
 from .answering import answers
 from .comparing import Compared, compared
 from .predicting import predict as predict_lines
@@ -241,7 +242,9 @@ def _show_plan(console: Console, plan: Plan) -> None:
         table.add_column(name, justify="left" if name == "row" else "right")
     for row in plan.rows:
         runs = [planned for planned in plan.runs if planned.row == row]
-        model = build(runs[0].config)
+        config = runs[0].config
+        made = tasks_of(config, None)
+        model = build(config, config.stages[0], made[0], made)
         count = sum(parameter.numel() for parameter in model.parameters())
         table.add_row(row, str(len(runs)), f"{runs[0].config.steps:,}", f"{count:,}")
     console.print(table)

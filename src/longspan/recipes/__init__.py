@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from .comparison import MECHANISMS, comparison
 from .plan import Plan, Planned, over_seeds
+from .quick import quick
 from .window_table import window_table
 
 __all__ = [
@@ -16,9 +16,8 @@ __all__ = [
     "Planned",
     "comparison",
     "over_seeds",
+    "quick",
     "window_table",
 ]
 
-RECIPES: dict[str, Callable[..., Plan]] = {"window_table": window_table}
-
-Settings = dict[str, Any]
+RECIPES: dict[str, Callable[..., Plan]] = {"quick": quick, "window_table": window_table}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..tasks import kind_of_task
 from ..training import RunConfig, Stage
 from .plan import Plan, Planned, over_seeds
 
@@ -52,6 +53,7 @@ def comparison(
         seeds: how many, from 0.
         model: fields of `longspan.models.Config`; a small one by default.
     """
+    kind_of_task(task)
     unknown = [name for name in mechanisms if name not in MECHANISMS]
     if unknown:
         raise ValueError(

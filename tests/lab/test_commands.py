@@ -1,0 +1,142 @@
+"""The commands, from data to answers, on models that learn next to nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from longspan.cli import app
+
+pytest.importorskip("accelerate")
+pytest.importorskip("tokenizers")
+
+SMALL = [
+    "--set", "stages.*.steps=2", "--set", "stages.*.batch=2", "--set", "model.width=16",
+    "--set", "model.layers=1", "--set", "model.heads=2",
+]  # fmt: skip
+
+
+def ran(*arguments: str, code: int = 0) -> str:
+    found = CliRunner().invoke(app, list(arguments))
+    text = " ".join(found.output.split())
+    assert found.exit_code == code, text
+    return text
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    """A file of one's own, with whatever a model can learn from."""
+    path = tmp_path / "train.jsonl"
+    lines = [
+        {
+            "question": f"Where does {name} live?",
+            "context": f"It is said that {name} lives in {place}, and has done so for years.",
+            "answer": place,
+        }
+        for name, place in zip(
+            ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gil", "Hana", "Ida", "Jon"),
+            ("Rome", "Oslo", "Kyiv", "Lima", "Bonn", "Bern", "Cork", "York", "Nice", "Graz"),
+            strict=True,
+        )
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_compare_makes_a_table_and_a_report(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    arguments = [
+        "compare", "recall", "--mechanisms", "window,learned", "--seeds", "2", "--reach", "2",
+        "--length", "80", *SMALL, "-o", str(folder),
+    ]  # fmt: skip
+    text = ran(*arguments)
+    assert "1 of 4: window, seed 0" in text and "accuracy" in text and "learned" in text
+    assert (folder / "report.html").is_file()
+    runs = [path.parent for path in folder.glob("*/result.json")]
+    assert len(runs) == 4
+    # What has a result is not run again.
+    before = {run: (run / "result.json").read_bytes() for run in runs}
+    again = ran(*arguments)
+    assert "1 of 4" not in again
+    assert {run: (run / "result.json").read_bytes() for run in runs} == before
+    assert "saved" in ran("report", str(folder), "-o", str(tmp_path / "all.html"))
+    assert (tmp_path / "all.html").stat().st_size > 1000
+
+
+def test_recipes_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from longspan.recipes import comparison\n"
+        "def recipe(reach=2):\n"
+        "    return comparison('recall', ('window',), reach=reach, seeds=1, length=80)\n"
+    )
+    folder = str(tmp_path / "runs")
+    assert "window" in ran("run", str(path), "--option", "reach=3", "--dry-run", "-o", folder)
+    assert not Path(folder).exists()
+    text = ran("run", str(path), *SMALL, "-o", folder)
+    assert "report:" in text
+    (run,) = (config.parent for config in Path(folder).glob("*/config.json"))
+    assert ran("run", str(run), "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "nothing"], "no recipe 'nothing'"),
+        (["run", "quick", "--option", "speed=3"], "no option 'speed'"),
+        (["run", "quick", "--set", "model.widht=3", "--dry-run"], "widht"),
+        (["compare", "recall", "--mechanisms", "wide"], "among full"),
+        (["compare", "nothing", "--steps", "1"], "no task 'nothing'"),
+        (["data", "bytes", "--data", "nowhere.txt"], "nowhere.txt"),
+        (["report", "."], "no config.json"),
+        (["ask", ".", "a.txt", "Why?"], "a.txt"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_one_line(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = ran(*arguments, code=2)
+    assert says in text and "Traceback" not in text and text.startswith("Error: ")
+
+
+def test_data_says_what_is_there(questions: Path) -> None:
+    text = ran("data", "squad", "--data", str(questions), "--option", "vocabulary=300")
+    assert "spans, measured by f1" in text and "examples to learn from" in text
+
+
+def test_questions_about_documents(questions: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    task = {"name": "squad", "data": str(questions), "length": 48, "stride": 12, "vocabulary": 300}
+    config = {
+        "task": task | {"question_length": 16},
+        "model": {"width": 16, "layers": 1, "heads": 2},
+        "mechanism": {"kind": "LearnedWindow", "mean_reach": 4, "max_reach": 8},
+        "stages": [{"steps": 2, "batch": 2}],
+        "output": str(folder),
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    ran("run", str(path), "-o", str(folder))
+    (run,) = (found.parent for found in folder.glob("*/result.json"))
+    document = tmp_path / "document.txt"
+    document.write_text("Ada lives in Rome. " * 20)
+    assert "characters" in ran("ask", str(run), str(document), "Where does Ada live?")
+    asked, answered = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    line = {"id": 7, "question": "Where does Ben live?", "context": "Ben lives in Oslo. " * 9}
+    asked.write_text((json.dumps(line) + "\n") * 3)
+    assert "3 answers" in ran("predict", str(run), str(asked), "-o", str(answered))
+    found = [json.loads(each) for each in answered.read_text().splitlines()]
+    assert len(found) == 3 and found[0] == found[2] and found[0]["id"] == 7
+    assert found[0]["text"] == line["context"][found[0]["start"] : found[0]["end"]] != ""
+    # One that was stopped in the middle of a line goes on behind the last whole one.
+    text = answered.read_text()
+    answered.write_text(text[: len(text) // 2])
+    assert "1 of them there before" in ran("predict", str(run), str(asked), "-o", str(answered))
+    assert answered.read_text() == text
+    asked.write_text('{"question": "Why?"}\n')
+    assert "no 'context'" in ran("predict", str(run), str(asked), "-o", str(answered), code=2)

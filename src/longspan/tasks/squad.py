@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..errors import describe, need_int, need_number
 from .batch import Batch
-from .reading import source_of, splits_of
+from .reading import Splits, source_of, splits_of
 from .sample import sample
 from .squad_files import QUESTION_KINDS, Question, Questions, read_questions
 from .squad_metric import best_threshold, exact_match, f1
@@ -41,7 +41,8 @@ class Squad(Task):
             for that, the last ones.
         by: a text is a `"paragraph"`, or a whole `"article"`: its paragraphs, joined.
         length: the most tokens of a row.
-        stride: from the begin of a window on a text to the begin of the next.
+        stride: from the begin of a window on a text to the begin of the next; None for half of
+            `length`, or all the room that is left beside the question.
         question_length: the most tokens of a question.
         tokenizer: a `tokenizer.json`, or a folder that has one, such as that of a Hugging Face
             checkpoint; None to learn one from the texts to learn from.
@@ -67,7 +68,7 @@ class Squad(Task):
         dev: str | Path | None = None,
         by: Literal["paragraph", "article"] = "paragraph",
         length: int = 384,
-        stride: int = 128,
+        stride: int | None = None,
         question_length: int = 64,
         tokenizer: str | Path | None = None,
         vocabulary: int = 8000,
@@ -78,6 +79,8 @@ class Squad(Task):
             raise ValueError(f"squad: by must be 'paragraph' or 'article', got {describe(by)}")
         need_int("squad: vocabulary", vocabulary, at_least=1)
         need_number("squad: no_answer", no_answer)
+        if stride is None:
+            stride = max(1, min(length // 2, length - question_length - 4))
         self.settings = {
             "dev": None if dev is None else str(dev),
             "by": by,
@@ -185,7 +188,7 @@ class Squad(Task):
         """What to learn from and what to be measured on; notes what was read."""
         other = Path(dev).expanduser() if dev is not None else None
         if data is None:
-            paths = (sample("squad_train.json.xz"), other or sample("squad_dev.json.xz"))
+            paths = Splits(sample("squad_train.json.xz"), other or sample("squad_dev.json.xz"))
         else:
             paths = splits_of(Path(data).expanduser(), other, QUESTION_KINDS)
         self.files = [source_of(path) for path in paths if path is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,12 +15,10 @@ from .squad_files import QUESTION_KINDS, Question, Questions, read_questions
 from .squad_metric import best_threshold, exact_match, f1
 from .squad_windows import Found, Reader, Tokens, Windows, tokens_in_memory, write_tokens
 from .task import Task
-from .token_files import cached
-from .tokenizing import learn_tokenizer, load_tokenizer
+from .token_files import cached, hash_of
+from .tokenizing import readable, tokenizer_of
 
 __all__ = ["Squad", "asked"]
-
-MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class Squad(Task):
@@ -95,7 +92,8 @@ class Squad(Task):
         self.no_answer = float(no_answer)
         self.length = length
         learn, measure = self._read(data, dev, by)
-        self.tokenizer = self._tokenizer(tokenizer, vocabulary, learn, cache)
+        texts = [*learn.contexts, *(question.text for question in learn.questions)]
+        self.tokenizer = tokenizer_of(tokenizer, texts, vocabulary, cache=cache)
         self.vocabulary = self.tokenizer.get_vocab_size()
         self.reader = Reader(self.tokenizer, length, stride, question_length)
         self.pad = self.reader.pad
@@ -158,9 +156,8 @@ class Squad(Task):
         }
 
     def texts(self, tokens: Sequence[int]) -> list[str]:
-        """Tokens as they are in the vocabulary, with blanks for the marks that stand for them."""
-        found = [self.tokenizer.id_to_token(int(token)) or "" for token in tokens]
-        return [text.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n") for text in found]
+        """Tokens as they are in the vocabulary."""
+        return readable(self.tokenizer, tokens)
 
     def save(self, folder: Path) -> list[Path]:
         """Writes the tokenizer."""
@@ -207,28 +204,11 @@ class Squad(Task):
             )
         return learn, measure
 
-    def _tokenizer(
-        self,
-        path: str | Path | None,
-        vocabulary: int,
-        learn: Questions,
-        cache: str | Path | None,
-    ) -> Any:
-        if path is not None:
-            return load_tokenizer(path)
-
-        def make(folder: Path) -> None:
-            texts = [*learn.contexts, *(question.text for question in learn.questions)]
-            learn_tokenizer(texts, vocabulary, special=MARKS).save(str(folder / "tokenizer.json"))
-
-        key = {"contents": _hash(learn.contexts), "vocabulary": vocabulary}
-        return load_tokenizer(cached("squad-tokenizer", key, make, cache=cache))
-
     def _windows(self, split: str, source: Questions, cache: str | Path | None) -> Windows:
         key = {
-            "contexts": _hash(source.contexts),
-            "questions": _hash([question.text for question in source.questions]),
-            "tokenizer": _hash([self.tokenizer.to_str()]),
+            "contexts": hash_of(source.contexts),
+            "questions": hash_of([question.text for question in source.questions]),
+            "tokenizer": hash_of([self.tokenizer.to_str()]),
         }
         folder = cached(
             f"squad-{split}",
@@ -305,11 +285,3 @@ def _of_answerable(
 def _percent(values: Any) -> float:
     values = list(values)
     return 100 * sum(values) / len(values)
-
-
-def _hash(texts: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(f"{len(text)}:".encode())
-        digest.update(text.encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()

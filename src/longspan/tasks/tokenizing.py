@@ -7,8 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from .progress import progress
+from .token_files import Ragged, RaggedWriter, cached, hash_of
 
-__all__ = ["SPECIAL", "encoded", "learn_tokenizer", "load_tokenizer", "special_token"]
+__all__ = [
+    "MARKS",
+    "Cache",
+    "encoded",
+    "learn_tokenizer",
+    "load_tokenizer",
+    "readable",
+    "special_token",
+    "token_rows",
+    "tokenizer_of",
+]
+
+Cache = str | Path | None
+
+# The marks of a tokenizer that is learned; the first one pads.
+MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 # What each mark is called in the tokenizers that are about.
 SPECIAL = {
@@ -40,8 +56,32 @@ def load_tokenizer(path: str | Path) -> Any:
     return tokenizer
 
 
+def tokenizer_of(
+    path: str | Path | None,
+    texts: Sequence[str],
+    vocabulary: int,
+    *,
+    cache: Cache,
+    lowercase: bool = True,
+) -> Any:
+    """The tokenizer that a user names; without a name, one learned from texts, once."""
+    if path is not None:
+        return load_tokenizer(path)
+
+    def make(folder: Path) -> None:
+        learned = learn_tokenizer(texts, vocabulary, lowercase=lowercase)
+        learned.save(str(folder / "tokenizer.json"))
+
+    key = {"texts": hash_of(texts), "vocabulary": vocabulary, "lowercase": lowercase}
+    return load_tokenizer(cached("tokenizer", key, make, cache=cache))
+
+
 def learn_tokenizer(
-    texts: Iterable[str], vocabulary: int, *, special: Sequence[str], lowercase: bool = True
+    texts: Iterable[str],
+    vocabulary: int,
+    *,
+    special: Sequence[str] = MARKS,
+    lowercase: bool = True,
 ) -> Any:
     """A byte-level BPE of at most so many tokens: no text is unknown to it, and the same text
     always gives the same one.
@@ -85,6 +125,24 @@ def encoded(tokenizer: Any, texts: Sequence[str], title: str) -> Iterator[Any]:
             some = texts[begin : begin + AT_ONCE]
             yield from tokenizer.encode_batch(list(some), add_special_tokens=False)
             advance(len(some))
+
+
+def token_rows(tokenizer: Any, texts: Sequence[str], title: str, *, cache: Cache) -> Ragged:
+    """The tokens of each text, without marks; made once, mapped into memory."""
+
+    def make(folder: Path) -> None:
+        with RaggedWriter(folder, "tokens") as rows:
+            for found in encoded(tokenizer, texts, title):
+                rows.add(found.ids)
+
+    key = {"texts": hash_of(texts), "tokenizer": hash_of([tokenizer.to_str()])}
+    return Ragged(cached("tokens", key, make, cache=cache), "tokens")
+
+
+def readable(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
+    """Tokens as they are in the vocabulary, with blanks for the marks that stand for them."""
+    found = [tokenizer.id_to_token(int(token)) or "" for token in tokens]
+    return [text.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n") for text in found]
 
 
 def _tokenizers() -> Any:

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from .bytes import Bytes
+from .classify import Classify
 from .recall import Recall
 from .squad import Squad
+from .tag import Tag
 from .task import Task
 
 __all__ = ["NAMES", "from_description", "kind_of_task", "make"]
 
-KINDS: dict[str, type[Task]] = {kind.name: kind for kind in (Bytes, Recall, Squad)}
+KINDS: dict[str, type[Task]] = {kind.name: kind for kind in (Bytes, Classify, Recall, Squad, Tag)}
 
 NAMES = tuple(sorted(KINDS))
 

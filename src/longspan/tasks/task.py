@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 from .batch import Batch
 from .reading import SourceFile
 
-__all__ = ["Examples", "Objective", "Task"]
+__all__ = ["Examples", "Objective", "Task", "apart"]
 
 Objective = Literal["spans", "next", "masked", "classes", "tags", "translation"]
 
@@ -39,6 +39,19 @@ class Examples(Sequence[E], Generic[E]):
         if not -self._count <= index < self._count:
             raise IndexError(f"there are {self._count} examples, asked for number {index}")
         return self._make(index % self._count)
+
+
+def apart(examples: Sequence[E], place: object) -> tuple[list[E], list[E]]:
+    """All but every tenth example to learn from, and these (the last of fewer than ten) to be
+    measured on, for data that does not say; `place` is where it lies, for the message.
+    """
+    if len(examples) < 2:
+        raise ValueError(f"{place} has one example alone: name others to measure on with dev=…")
+    chosen = set(range(9, len(examples), 10)) or {len(examples) - 1}
+    return (
+        [own for number, own in enumerate(examples) if number not in chosen],
+        [examples[number] for number in sorted(chosen)],
+    )
 
 
 class Task(ABC):

@@ -10,6 +10,7 @@ from .progress import progress
 from .token_files import Ragged, RaggedWriter, cached, hash_of
 
 __all__ = [
+    "AT_ONCE",
     "MARKS",
     "Cache",
     "encoded",

@@ -8,16 +8,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .birthplaces import Birthplaces
 from .bytes import Bytes
 from .classify import Classify
+from .masked import Masked
 from .recall import Recall
 from .squad import Squad
 from .tag import Tag
 from .task import Task
+from .translate import Translate
 
 __all__ = ["NAMES", "from_description", "kind_of_task", "make"]
 
-KINDS: dict[str, type[Task]] = {kind.name: kind for kind in (Bytes, Classify, Recall, Squad, Tag)}
+KINDS: dict[str, type[Task]] = {
+    kind.name: kind
+    for kind in (Birthplaces, Bytes, Classify, Masked, Recall, Squad, Tag, Translate)
+}
 
 NAMES = tuple(sorted(KINDS))
 

@@ -14,6 +14,7 @@ __all__ = [
     "MARKS",
     "Cache",
     "encoded",
+    "learn_pieces",
     "learn_tokenizer",
     "load_tokenizer",
     "readable",
@@ -37,6 +38,9 @@ SPECIAL = {
 
 # So many texts go to the tokenizer at once: enough for its threads, little enough for memory.
 AT_ONCE = 2048
+
+# Letters of a text without words that subwords are learned from at a time.
+PART = 64
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -108,6 +112,33 @@ def learn_tokenizer(
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
+
+
+def learn_pieces(texts: Sequence[str], vocabulary: int, *, cache: Cache) -> Path:
+    """The folder of a BPE over texts that have no words, such as DNA; learned once."""
+    tokenizers = _tokenizers()
+    letters = sorted({letter for text in texts for letter in text})
+    if vocabulary < len(letters) + len(MARKS):
+        raise ValueError(
+            f"vocabulary must be at least {len(letters) + len(MARKS)} (all letters and "
+            f"{len(MARKS)} marks), got {vocabulary}"
+        )
+
+    def make(folder: Path) -> None:
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="[UNK]"))
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=vocabulary,
+            special_tokens=list(MARKS),
+            initial_alphabet=letters,
+            show_progress=False,
+        )
+        # The learner looks for the best pair in whole words, which a genome's would be long.
+        parts = (t[n : n + PART] for t in texts for n in range(0, len(t), PART))
+        tokenizer.train_from_iterator(parts, trainer)
+        tokenizer.save(str(folder / "tokenizer.json"))
+
+    key = {"texts": hash_of(texts), "vocabulary": vocabulary, "of": "pieces"}
+    return cached("tokenizer", key, make, cache=cache)
 
 
 def special_token(tokenizer: Any, what: str) -> int:

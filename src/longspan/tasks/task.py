@@ -71,6 +71,7 @@ class Task(ABC):
         settings: what the task was made with, as JSON can hold it.
         files: what was read.
         data: where the data lies, as it was given; None for what ships or is generated.
+        called: how `make` was asked for it, where that is not its name.
     """
 
     name: ClassVar[str]
@@ -86,6 +87,7 @@ class Task(ABC):
     settings: dict[str, Any]
     files: list[SourceFile]
     data: str | None
+    called: str | None = None
 
     @abstractmethod
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
@@ -129,10 +131,18 @@ class Task(ABC):
             raise ValueError(f"{self.name} has no split {split!r}: choose {' or '.join(there)}")
         return found
 
+    def need_vocabulary(self, size: int, owner: str) -> None:
+        """Raises unless a model that knows so many tokens knows all of the task's."""
+        if self.vocabulary > size:
+            raise ValueError(
+                f"{self.name}: its tokens are numbered up to {self.vocabulary - 1}, but {owner} "
+                f"knows {size}: name the tokenizer of {owner} with tokenizer=…"
+            )
+
     def describe(self) -> dict[str, Any]:
         """Name, data, settings and files, from which `from_description` makes the task again."""
         return {
-            "name": self.name,
+            "name": self.called or self.name,
             "data": self.data,
             "settings": self.settings,
             "files": [file._asdict() for file in self.files],

@@ -64,7 +64,7 @@ def test_a_split_without_bytes_before_it_starts_at_the_second(file: Path) -> Non
 
 def test_bits_are_a_mean_over_bytes_not_over_stretches(file: Path) -> None:
     task = Bytes(file, length=16)
-    assert task.score({0: (10.0, 8, 4), 1: (6.0, 2, 1)}) == {"bits": 1.6, "accuracy": 0.5}
+    assert task.score({0: (10.0, 8, 4), 1: (6.0, 2, 1)}) == {"bits": 1.6, "accuracy": 50.0}
     assert [r["bits"] for r in task.predictions({0: (10.0, 8, 4)})] == [1.25]
     assert task.lower_is_better
 

@@ -31,7 +31,7 @@ def test_an_example_follows_from_seed_split_and_number() -> None:
 def test_its_scores() -> None:
     task = Recall(distance=2, length=4)
     outputs = {0: (1.0, 1, 1), 3: (3.0, 1, 0)}
-    assert task.score(outputs) == {"accuracy": 0.5, "bits": 2.0}
+    assert task.score(outputs) == {"accuracy": 50.0, "bits": 2.0}
     read = task.predictions(outputs)
     assert [(r["number"], r["right"]) for r in read] == [(0, True), (3, False)]
     assert task.texts([0, 1, 2, 18]) == ["_", "?", "=0", "a"]

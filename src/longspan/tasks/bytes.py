@@ -123,12 +123,12 @@ class Bytes(Task):
         )
 
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
-        """Bits a byte, and the share of bytes that were the model's first choice."""
+        """Bits a byte, and how many bytes were the model's first choice, in percent."""
         self.examples(split)
         count = sum(count for _, count, _ in outputs.values())
         return {
             "bits": sum(bits for bits, _, _ in outputs.values()) / count,
-            "accuracy": sum(right for _, _, right in outputs.values()) / count,
+            "accuracy": 100 * sum(right for _, _, right in outputs.values()) / count,
         }
 
     def predictions(self, outputs: Mapping[int, Any], split: str = "dev") -> list[dict[str, Any]]:

@@ -205,10 +205,11 @@ def _json_records(path: Path) -> Iterator[Record]:
 
 def _table_records(path: Path, mark: str) -> Iterator[Record]:
     # A TSV has no quotes in most published files, and a lone one would swallow lines.
-    quoting = csv.QUOTE_NONE if mark == "\t" else csv.QUOTE_MINIMAL
-    reader = csv.reader(
-        io.StringIO(read_text(path), newline=""), delimiter=mark, quoting=quoting, strict=True
-    )
+    lines = io.StringIO(read_text(path), newline="")
+    if mark == "\t":
+        reader = csv.reader(lines, delimiter=mark, quoting=csv.QUOTE_NONE, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=mark, strict=True)
     try:
         names = next(reader)
         for row in reader:

@@ -98,10 +98,10 @@ class Recall(Task):
         )
 
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
-        """Share of values that were named, and bits that a value took."""
+        """How many values were named, in percent, and the bits that a value took."""
         self.examples(split)
         return {
-            "accuracy": sum(right for _, _, right in outputs.values()) / len(outputs),
+            "accuracy": 100 * sum(right for _, _, right in outputs.values()) / len(outputs),
             "bits": sum(bits for bits, _, _ in outputs.values()) / len(outputs),
         }
 

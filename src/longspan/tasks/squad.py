@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,18 +9,16 @@ from typing import Any, Literal
 
 from ..errors import describe, need_int, need_number
 from .batch import Batch
-from .reading import source_of, splits_of
+from .reading import Splits, source_of, splits_of
 from .sample import sample
 from .squad_files import QUESTION_KINDS, Question, Questions, read_questions
 from .squad_metric import best_threshold, exact_match, f1
 from .squad_windows import Found, Reader, Tokens, Windows, tokens_in_memory, write_tokens
 from .task import Task
-from .token_files import cached
-from .tokenizing import learn_tokenizer, load_tokenizer
+from .token_files import cached, hash_of
+from .tokenizing import readable, tokenizer_of
 
 __all__ = ["Squad", "asked"]
-
-MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class Squad(Task):
@@ -41,7 +38,8 @@ class Squad(Task):
             for that, the last ones.
         by: a text is a `"paragraph"`, or a whole `"article"`: its paragraphs, joined.
         length: the most tokens of a row.
-        stride: from the begin of a window on a text to the begin of the next.
+        stride: from the begin of a window on a text to the begin of the next; None for half of
+            `length`, or all the room that is left beside the question.
         question_length: the most tokens of a question.
         tokenizer: a `tokenizer.json`, or a folder that has one, such as that of a Hugging Face
             checkpoint; None to learn one from the texts to learn from.
@@ -67,7 +65,7 @@ class Squad(Task):
         dev: str | Path | None = None,
         by: Literal["paragraph", "article"] = "paragraph",
         length: int = 384,
-        stride: int = 128,
+        stride: int | None = None,
         question_length: int = 64,
         tokenizer: str | Path | None = None,
         vocabulary: int = 8000,
@@ -78,6 +76,8 @@ class Squad(Task):
             raise ValueError(f"squad: by must be 'paragraph' or 'article', got {describe(by)}")
         need_int("squad: vocabulary", vocabulary, at_least=1)
         need_number("squad: no_answer", no_answer)
+        if stride is None:
+            stride = max(1, min(length // 2, length - question_length - 4))
         self.settings = {
             "dev": None if dev is None else str(dev),
             "by": by,
@@ -92,7 +92,8 @@ class Squad(Task):
         self.no_answer = float(no_answer)
         self.length = length
         learn, measure = self._read(data, dev, by)
-        self.tokenizer = self._tokenizer(tokenizer, vocabulary, learn, cache)
+        texts = [*learn.contexts, *(question.text for question in learn.questions)]
+        self.tokenizer = tokenizer_of(tokenizer, texts, vocabulary, cache=cache)
         self.vocabulary = self.tokenizer.get_vocab_size()
         self.reader = Reader(self.tokenizer, length, stride, question_length)
         self.pad = self.reader.pad
@@ -155,9 +156,8 @@ class Squad(Task):
         }
 
     def texts(self, tokens: Sequence[int]) -> list[str]:
-        """Tokens as they are in the vocabulary, with blanks for the marks that stand for them."""
-        found = [self.tokenizer.id_to_token(int(token)) or "" for token in tokens]
-        return [text.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n") for text in found]
+        """Tokens as they are in the vocabulary."""
+        return readable(self.tokenizer, tokens)
 
     def save(self, folder: Path) -> list[Path]:
         """Writes the tokenizer."""
@@ -185,7 +185,7 @@ class Squad(Task):
         """What to learn from and what to be measured on; notes what was read."""
         other = Path(dev).expanduser() if dev is not None else None
         if data is None:
-            paths = (sample("squad_train.json.xz"), other or sample("squad_dev.json.xz"))
+            paths = Splits(sample("squad_train.json.xz"), other or sample("squad_dev.json.xz"))
         else:
             paths = splits_of(Path(data).expanduser(), other, QUESTION_KINDS)
         self.files = [source_of(path) for path in paths if path is not None]
@@ -204,28 +204,11 @@ class Squad(Task):
             )
         return learn, measure
 
-    def _tokenizer(
-        self,
-        path: str | Path | None,
-        vocabulary: int,
-        learn: Questions,
-        cache: str | Path | None,
-    ) -> Any:
-        if path is not None:
-            return load_tokenizer(path)
-
-        def make(folder: Path) -> None:
-            texts = [*learn.contexts, *(question.text for question in learn.questions)]
-            learn_tokenizer(texts, vocabulary, special=MARKS).save(str(folder / "tokenizer.json"))
-
-        key = {"contents": _hash(learn.contexts), "vocabulary": vocabulary}
-        return load_tokenizer(cached("squad-tokenizer", key, make, cache=cache))
-
     def _windows(self, split: str, source: Questions, cache: str | Path | None) -> Windows:
         key = {
-            "contexts": _hash(source.contexts),
-            "questions": _hash([question.text for question in source.questions]),
-            "tokenizer": _hash([self.tokenizer.to_str()]),
+            "contexts": hash_of(source.contexts),
+            "questions": hash_of([question.text for question in source.questions]),
+            "tokenizer": hash_of([self.tokenizer.to_str()]),
         }
         folder = cached(
             f"squad-{split}",
@@ -302,11 +285,3 @@ def _of_answerable(
 def _percent(values: Any) -> float:
     values = list(values)
     return 100 * sum(values) / len(values)
-
-
-def _hash(texts: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(f"{len(text)}:".encode())
-        digest.update(text.encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 from .batch import Batch
 from .reading import SourceFile
 
-__all__ = ["Examples", "Objective", "Task"]
+__all__ = ["Examples", "Objective", "Task", "apart"]
 
 Objective = Literal["spans", "next", "masked", "classes", "tags", "translation"]
 
@@ -41,6 +41,19 @@ class Examples(Sequence[E], Generic[E]):
         return self._make(index % self._count)
 
 
+def apart(examples: Sequence[E], place: object) -> tuple[list[E], list[E]]:
+    """All but every tenth example to learn from, and these (the last of fewer than ten) to be
+    measured on, for data that does not say; `place` is where it lies, for the message.
+    """
+    if len(examples) < 2:
+        raise ValueError(f"{place} has one example alone: name others to measure on with dev=…")
+    chosen = set(range(9, len(examples), 10)) or {len(examples) - 1}
+    return (
+        [own for number, own in enumerate(examples) if number not in chosen],
+        [examples[number] for number in sorted(chosen)],
+    )
+
+
 class Task(ABC):
     """Examples from files, as batches; and how good a model's outputs are.
 
@@ -58,6 +71,7 @@ class Task(ABC):
         settings: what the task was made with, as JSON can hold it.
         files: what was read.
         data: where the data lies, as it was given; None for what ships or is generated.
+        called: how `make` was asked for it, where that is not its name.
     """
 
     name: ClassVar[str]
@@ -73,6 +87,7 @@ class Task(ABC):
     settings: dict[str, Any]
     files: list[SourceFile]
     data: str | None
+    called: str | None = None
 
     @abstractmethod
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
@@ -116,10 +131,18 @@ class Task(ABC):
             raise ValueError(f"{self.name} has no split {split!r}: choose {' or '.join(there)}")
         return found
 
+    def need_vocabulary(self, size: int, owner: str) -> None:
+        """Raises unless a model that knows so many tokens knows all of the task's."""
+        if self.vocabulary > size:
+            raise ValueError(
+                f"{self.name}: its tokens are numbered up to {self.vocabulary - 1}, but {owner} "
+                f"knows {size}: name the tokenizer of {owner} with tokenizer=…"
+            )
+
     def describe(self) -> dict[str, Any]:
         """Name, data, settings and files, from which `from_description` makes the task again."""
         return {
-            "name": self.name,
+            "name": self.called or self.name,
             "data": self.data,
             "settings": self.settings,
             "files": [file._asdict() for file in self.files],

@@ -8,7 +8,7 @@ import json
 import shutil
 import tempfile
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-__all__ = ["Ragged", "RaggedWriter", "cached", "mapped"]
+__all__ = ["Ragged", "RaggedWriter", "cached", "hash_of", "mapped"]
 
 # Changes when files of an earlier version could no longer be read, or would be read wrongly.
 FORMAT = 1
@@ -71,6 +71,17 @@ def cached(
             ) from error
         raise
     return folder
+
+
+def hash_of(texts: Iterable[str]) -> str:
+    """A key for texts: SHA-256, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for text in texts:
+        # With its length, so that no two lists of texts read the same.
+        own = text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(own))
+        digest.update(own)
+    return digest.hexdigest()
 
 
 def mapped(path: Path, dtype: torch.dtype) -> Tensor:

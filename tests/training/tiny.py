@@ -48,7 +48,12 @@ class Tiny:
     files: Sequence[Any] = ()
 
     def __init__(
-        self, data: str | None = None, *, objective: str = "next", length: int = 24, examples: int = 40
+        self,
+        data: str | None = None,
+        *,
+        objective: str = "next",
+        length: int = 24,
+        examples: int = 40,
     ) -> None:
         self.data, self.objective, self.length = data, objective, length
         self.settings = {"objective": objective, "length": length, "examples": examples}
@@ -120,9 +125,13 @@ class Tiny:
 
     def score(self, outputs: dict[int, Any], split: str = "dev") -> dict[str, float]:
         if self.objective == "next":
-            return {"bits": sum(o[0] for o in outputs.values()) / sum(o[1] for o in outputs.values())}
+            return {
+                "bits": sum(o[0] for o in outputs.values()) / sum(o[1] for o in outputs.values())
+            }
         if self.objective == "masked":
-            return {"bits": sum(o[2] for o in outputs.values()) / sum(o[1] for o in outputs.values())}
+            return {
+                "bits": sum(o[2] for o in outputs.values()) / sum(o[1] for o in outputs.values())
+            }
         right = 0.0
         for number, own in outputs.items():
             asked = self.batch([number], split).targets
@@ -149,7 +158,13 @@ SLIDING = {"kind": "SlidingWindow", "left": 3}
 
 
 def config_for(output: Path, *stages: Stage, **options: Any) -> RunConfig:
-    model = {"width": 16, "layers": 2, "heads": 2, "positions": "rotary", **options.pop("model", {})}
+    model = {
+        "width": 16,
+        "layers": 2,
+        "heads": 2,
+        "positions": "rotary",
+        **options.pop("model", {}),
+    }
     return RunConfig(
         task={"name": "tiny"}, output=str(output), stages=stages, model=model, **options
     )

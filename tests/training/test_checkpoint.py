@@ -116,6 +116,10 @@ def test_a_finished_run_is_not_run_again(whole: Path, tmp_path: Path) -> None:
     (folder / "result.json").unlink()
     with pytest.raises(ValueError, match="has a run with another seed: 0, now 1"):
         train(config.with_set(["seed=1"]), resume=True, task=killed.task())
+    changed = killed.task()
+    changed.settings["examples"] = 41
+    with pytest.raises(ValueError, match="the data of tiny changed since the run began"):
+        train(config, resume=True, task=changed)
 
 
 def test_a_full_disk_loses_nothing(whole: Path, tmp_path: Path, monkeypatch: Any) -> None:

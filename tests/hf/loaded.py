@@ -39,16 +39,22 @@ def real_tokens(batch: int, length: int, missing: int) -> Tensor:
     return real
 
 
-def close(found: Tensor, wanted: Tensor, name: str = "") -> None:
+def close(found: Tensor, wanted: Tensor, name: str = "", atol: float = 1e-4) -> None:
     """To 1e-4, of the largest entry where that is above 1."""
     scale = max(1.0, float(wanted.detach().abs().max()))
     torch.testing.assert_close(
-        found / scale, wanted / scale, atol=1e-4, rtol=0, msg=lambda text: f"{name}: {text}"
+        found / scale, wanted / scale, atol=atol, rtol=0, msg=lambda text: f"{name}: {text}"
     )
 
 
 def agree(
-    theirs: Any, ours: Encoder, load: Loader, real: Tensor, their_call: Any, our_call: Any
+    theirs: Any,
+    ours: Encoder,
+    load: Loader,
+    real: Tensor,
+    their_call: Any,
+    our_call: Any,
+    atol: float = 1e-4,
 ) -> None:
     """Vectors of real tokens, gradients of what goes into the first layer, and of every weight.
 
@@ -68,12 +74,12 @@ def agree(
     wanted, found = their_call(), our_call()
     for hook in hooks:
         hook.remove()
-    close(found[real], wanted[real], "vectors")
+    close(found[real], wanted[real], "vectors", atol)
     weight = torch.randn(wanted[real].shape, generator=torch.Generator().manual_seed(7))
     (wanted[real] * weight).sum().backward()
     (found[real] * weight).sum().backward()
     first, second = (entry.grad for entry in entries)
-    close(second[real], first[real], "embedded tokens")
+    close(second[real], first[real], "embedded tokens", atol)
     assert float(first[real].abs().max()) > 1e-2
 
     gradients = deepcopy(theirs)
@@ -85,6 +91,6 @@ def agree(
         if own.grad is None:
             assert not expected[name].any(), name
             continue
-        close(own.grad, expected[name].detach(), name)
+        close(own.grad, expected[name].detach(), name, atol)
         compared += 1
     assert compared > 30

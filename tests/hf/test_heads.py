@@ -82,7 +82,7 @@ def test_errors() -> None:
     ):
         with pytest.raises(ValueError, match="has no head that is known"):
             head_of(model, encoder)
-    with pytest.raises(TypeError, match="encoder must be what from_longformer"):
+    with pytest.raises(TypeError, match="encoder must be what from_bert"):
         head_of(theirs, theirs)
     with pytest.raises(ValueError, match="num_labels must be 2, got 3"):
         head_of(longformer("LongformerForQuestionAnswering", num_labels=3), encoder)

@@ -27,7 +27,7 @@ class Batch:
     global_tokens: Tensor | None = None
     source: dict[str, Tensor] | None = None
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> Batch:
         def moved(value: Any) -> Any:
             if isinstance(value, dict):
                 return {name: own.to(device) for name, own in value.items()}

@@ -1,5 +1,6 @@
 """longspan under Hugging Face models. Needs transformers, which is loaded by the first call."""
 
+from .bert import from_bert
 from .bigbird import from_bigbird
 from .checking import Check, check
 from .heads import head_of
@@ -14,6 +15,7 @@ __all__ = [
     "Check",
     "Profile",
     "check",
+    "from_bert",
     "from_bigbird",
     "from_longformer",
     "head_of",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import describe
 from ..models import Config, Encoder
-from ..nn import Mechanism
+from ..nn import LearnedWindow, Mechanism, MultiheadAttention, SlidingWindow
 
 __all__ = ["Source", "activation_name", "base_of", "copy_into", "encoder_from", "whole"]
 
@@ -131,8 +131,10 @@ def encoder_from(
         attention_dropout=float(attention_dropout),
     )
     made = Encoder(config, mechanism).to(tokens.device, tokens.dtype)
-    # Draws of random blocks are the mechanism's own, and there already.
-    weights = {name: own for name, own in made.state_dict().items() if name.endswith(".table")}
+    # What is the mechanism's own (draws of random blocks, networks for the reach) is there already,
+    # unless their layers have it too.
+    own = made.state_dict().items()
+    weights = {name: value for name, value in own if ".attention.mechanism." in name}
     weights["tokens.weight"] = tokens.detach() * scale
     weights["positions.weight"] = positions.detach()[first:]
     weights["types.weight"] = types.detach()
@@ -141,7 +143,19 @@ def encoder_from(
         for ours, name in {**PARTS, **(more or {})}.items():
             weights |= _named(f"blocks.{number}.{ours}", layer.get_submodule(name))
     made.load_state_dict(weights)
+    for block in made.blocks:
+        _finish(block.attention, copied=more is None)  # type: ignore[arg-type]
     return made.train(base.training)
+
+
+def _finish(attention: MultiheadAttention, *, copied: bool) -> None:
+    """What of a mechanism does not follow the weights by itself."""
+    mechanism = attention.mechanism
+    if isinstance(mechanism, LearnedWindow):
+        # In whatever dtype the weights are.
+        mechanism.factor = mechanism.factor.double()
+    if isinstance(mechanism, SlidingWindow) and copied:
+        mechanism.copy_projections(attention.q_proj, attention.k_proj, attention.v_proj)
 
 
 def _named(name: str, part: Any) -> dict[str, Tensor]:

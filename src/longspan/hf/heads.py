@@ -1,4 +1,4 @@
-"""Heads of Longformer and BigBird checkpoints."""
+"""Heads of BERT, RoBERTa, Longformer and BigBird checkpoints."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ from torch import nn
 
 from ..errors import describe
 from ..models import Classification, Encoder, MaskedTokens, SpanAnswers, Tagging
+from .bert import KINDS as BERTS
 from .checkpoints import Source, activation_name, copy_into, whole
 
 __all__ = ["head_of"]
 
 
 def head_of(model: Source, encoder: Encoder) -> nn.Module:
-    """The head of a Longformer or BigBird of transformers, over what `encoder` gives.
+    """The head of a BERT, RoBERTa, Longformer or BigBird of transformers, over what `encoder`
+    gives.
 
         model = LongformerForQuestionAnswering.from_pretrained(name)
         encoder = from_longformer(model)
         begin, end = head_of(model, encoder)(encoder(tokens, global_tokens=question))
 
-    `…ForMaskedLM` and `BigBirdForPreTraining` have `MaskedTokens`, whose matrix is the encoder's
-    embedding where theirs is; `LongformerForQuestionAnswering` has `SpanAnswers`;
+    `…ForMaskedLM` and `…ForPreTraining` have `MaskedTokens`, whose matrix is the encoder's
+    embedding where theirs is; `…ForQuestionAnswering` has `SpanAnswers`, but for BigBird's;
     `…ForTokenClassification` has `Tagging`; `…ForSequenceClassification` has `Classification`,
     without their dropout of the first token's vector.
 
     Others have none here: `BigBirdForQuestionAnswering` (a block of two matrices before its
-    scores), `…ForMultipleChoice`, and the second head of `BigBirdForPreTraining`, of next
-    sentences.
+    scores), `…ForMultipleChoice`, and the second head of `…ForPreTraining`, of next sentences.
 
     Args:
         model: the model with its head, or the path or name of its checkpoint.
-        encoder: what `from_longformer` or `from_bigbird` made of it.
+        encoder: what `from_bert`, `from_longformer` or `from_bigbird` made of it.
     """
     if not isinstance(encoder, Encoder):
         raise TypeError(
-            "head_of: encoder must be what from_longformer or from_bigbird made, got "
+            "head_of: encoder must be what from_bert, from_longformer or from_bigbird made, got "
             f"{describe(encoder)}"
         )
-    model = whole("head_of", model, "longformer", "big_bird")
+    model = whole("head_of", model, *BERTS, "longformer", "big_bird")
     for kind in type(model).__mro__:
         if kind.__name__ in HEADS:
             made = HEADS[kind.__name__](model, encoder)
@@ -91,7 +92,13 @@ def _tagging(model: Any, encoder: Encoder) -> nn.Module:
 
 def _classification(model: Any, encoder: Encoder) -> nn.Module:
     head, config = model.classifier, model.config
-    # Longformer's is always tanh.
+    if config.model_type == "bert":
+        # The matrix over the first token is the model's pooler, which knows no other activation.
+        made = Classification(encoder.config.width, head.out_features, model.dropout.p)
+        copy_into(made.pooled, model.bert.pooler.dense)
+        copy_into(made.scores, head)
+        return made
+    # RoBERTa's and Longformer's is always tanh.
     act = "tanh"
     if config.model_type == "big_bird":
         act = activation_name("head_of", config.hidden_act)
@@ -104,6 +111,11 @@ def _classification(model: Any, encoder: Encoder) -> nn.Module:
 
 
 HEADS: dict[str, Callable[[Any, Encoder], nn.Module]] = {
+    "BertForMaskedLM": _masked_tokens,
+    "BertForPreTraining": _masked_tokens,
+    "BertForQuestionAnswering": _span_answers,
+    "BertForSequenceClassification": _classification,
+    "BertForTokenClassification": _tagging,
     "BigBirdForMaskedLM": _masked_tokens,
     "BigBirdForPreTraining": _masked_tokens,
     "BigBirdForSequenceClassification": _classification,
@@ -112,4 +124,8 @@ HEADS: dict[str, Callable[[Any, Encoder], nn.Module]] = {
     "LongformerForQuestionAnswering": _span_answers,
     "LongformerForSequenceClassification": _classification,
     "LongformerForTokenClassification": _tagging,
+    "RobertaForMaskedLM": _masked_tokens,
+    "RobertaForQuestionAnswering": _span_answers,
+    "RobertaForSequenceClassification": _classification,
+    "RobertaForTokenClassification": _tagging,
 }

@@ -18,6 +18,9 @@ __all__ = ["RunConfig"]
 
 PRECISIONS = ("float32", "bf16")
 
+# What a task's description has, where it is not given.
+TASK: dict[str, Any] = {"name": None, "data": None, "settings": {}}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
@@ -54,6 +57,8 @@ class RunConfig:
             raise ValueError(
                 f"RunConfig: task must be a dict with a name, got {describe(self.task)}"
             )
+        check_keys("RunConfig: task", self.task, TASK)
+        object.__setattr__(self, "task", {**TASK, **self.task})
         check_keys("RunConfig: model", self.model, [own.name for own in fields(Config)])
         for own in self._mechanisms():
             if not isinstance(own, dict) or own.get("kind") not in KINDS:

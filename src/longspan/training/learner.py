@@ -28,13 +28,13 @@ class Learner(nn.Module):
     processes) wraps all of it.
 
     Attributes:
-        half: whether matrix products are in bfloat16; weights and the loss are float32.
+        in_bf16: whether matrix products are in bfloat16; weights and the loss are float32.
     """
 
     def __init__(self, body: nn.Module, objective: Objective) -> None:
         super().__init__()
         self.body = body
-        self.half = False
+        self.in_bf16 = False
         head = objective.head(body)
         self.head: nn.Module = nn.Identity() if head is None else head
         self.objective = objective
@@ -49,7 +49,7 @@ class Learner(nn.Module):
 
     def autocast(self) -> torch.autocast:
         kind = next(self.parameters()).device.type
-        return torch.autocast(kind, torch.bfloat16, enabled=self.half)
+        return torch.autocast(kind, torch.bfloat16, enabled=self.in_bf16)
 
     def vectors(self, batch: Batch, padded: bool = True) -> Tensor:
         """`(B, N, width)` of an encoder.
@@ -108,4 +108,4 @@ def on_device(batch: Batch, device: torch.device) -> tuple[Batch, bool]:
     padded = not bool(batch.real.all())
     if device.type == "cuda":
         batch = batch.pin()
-    return batch.to(device), padded
+    return batch.to(device, non_blocking=True), padded

@@ -88,6 +88,7 @@ class _Run:
         self.tasks = tasks_of(config, task)
         if resume:
             self.from_path = checkpoint.latest(self.folder)
+            _check_data(self.folder, [own.describe() for own in self.tasks])
         if self.from_path is not None:
             self.place = Place(**checkpoint.state_of(self.from_path))
         if self.first:
@@ -172,7 +173,7 @@ class _Run:
         elif before is not None and stage.fresh and _has_reach(learner):
             take_reach(learner, self._kept(before), frozen=False)
         freeze(learner, stage)
-        learner.half = self.config.precision == "bf16"
+        learner.in_bf16 = self.config.precision == "bf16"
         return learner.to(self.device)
 
     def _kept(self, stage: str) -> Path:
@@ -299,6 +300,20 @@ def _finished(folder: Path) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def _check_data(folder: Path, tasks: list[dict[str, Any]]) -> None:
+    """Raises when files of the tasks are no longer what they were."""
+    path = folder / "config.json"
+    if not path.is_file():
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))["described"]["tasks"]
+    for was, now in zip(before, json.loads(json.dumps(tasks)), strict=True):
+        if was != now:
+            raise ValueError(
+                f"{folder}: the data of {now['name']} changed since the run began; put it back, or "
+                "name another folder"
+            )
 
 
 def _check_folder(config: RunConfig, resume: bool) -> None:

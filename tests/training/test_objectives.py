@@ -1,0 +1,169 @@
+"""Losses against their definitions, and what is read from a model."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from longspan.training import OBJECTIVES, Learner
+from longspan.training.building import build, tasks_of
+from longspan.training.looking import looks
+from longspan.training.measuring import pairs_of, reaches
+from longspan.training.objectives import objective_of
+
+from .tiny import LEARNED, SLIDING, Tiny, config_for, stage
+
+
+def made(objective: str, mechanism: Any = None) -> tuple[Learner, Tiny]:
+    """With weights that are large enough for answers to differ."""
+    task: Any = Tiny(objective=objective)
+    config = config_for(Path("nowhere"), stage(), mechanism=mechanism)
+    learner = build(config, config.stages[0], task, tasks_of(config, task))
+    with torch.no_grad():
+        for own in learner.parameters():
+            own.copy_(torch.randn_like(own) * 0.5)
+    return learner.eval(), task
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@torch.no_grad()
+def test_a_sum_over_examples(objective: str) -> None:
+    """Padding changes nothing: a batch has the loss and the answers of its examples."""
+    learner, task = made(objective)
+    own: Any = learner.objective
+    numbers = [0, 3, 5, 6]
+    whole, count = own.loss(learner, task.batch(numbers))
+    parts = [own.loss(learner, task.batch([number]), False) for number in numbers]
+    assert float(whole) == pytest.approx(sum(float(part[0]) for part in parts), rel=1e-4)
+    assert count == sum(part[1] for part in parts) > 0
+    together = own.decode(learner, task.batch(numbers))
+    assert list(together) == numbers
+    for number in numbers:
+        alone = own.decode(learner, task.batch([number]))[number]
+        assert len(alone) == len(together[number]) if isinstance(alone, list) else True
+        if objective in ("next", "masked"):
+            assert together[number] == pytest.approx(alone, rel=1e-4)
+        elif objective == "spans":
+            assert [pair[:2] for pair in alone[:3]] == [pair[:2] for pair in together[number][:3]]
+        elif objective != "translation":
+            assert together[number] == alone
+    again = {number: own.restored(json.loads(json.dumps(one))) for number, one in together.items()}
+    assert again == together
+
+
+@torch.no_grad()
+def test_spans_are_the_best_there_are() -> None:
+    """Against all pairs; none begins where it may not, or ends before it begins."""
+    learner, task = made("spans")
+    batch = task.batch([0, 1])
+    batch.targets["allowed"][:, :3] = False
+    own = objective_of("spans", {"longest": 4})
+    begin, end = own.scores(learner, batch)
+    found = own.decode(learner, batch)
+    for row, number in enumerate(batch.numbers):
+        every = [
+            (float(begin[row, i] + end[row, j]), i, j)
+            for i in range(begin.shape[1])
+            for j in range(i, min(i + 4, begin.shape[1]))
+            if bool(batch.targets["allowed"][row, [i, j]].all())
+        ]
+        wanted = sorted(every, reverse=True)[:20]
+        assert [(i, j) for i, j, _ in found[number]] == [(i, j) for _, i, j in wanted]
+        assert [own[2] for own in found[number]] == pytest.approx([own[0] for own in wanted])
+
+
+@torch.no_grad()
+def test_next_in_bits() -> None:
+    learner, task = made("next")
+    batch = task.batch([2])
+    scores = learner.body(batch.tokens)[0].log_softmax(-1)
+    asked = batch.targets["tokens"][0]
+    each = [-float(scores[i, t]) / math.log(2) for i, t in enumerate(asked.tolist()) if t >= 0]
+    right = sum(int(scores[i].argmax()) == t for i, t in enumerate(asked.tolist()))
+    bits, count, hits = learner.objective.decode(learner, batch)[2]
+    assert (bits, count, hits) == pytest.approx((sum(each), len(each), right), rel=1e-5)
+    assert count == int(batch.real.sum()) - 1
+
+
+@torch.no_grad()
+def test_spans_are_the_mean_of_both_ends() -> None:
+    learner, task = made("spans")
+    batch = task.batch([4])
+    begin, end = learner.objective.scores(learner, batch)
+    at = int(batch.targets["starts"][0])
+    wanted = -(begin.log_softmax(-1)[0, at] + end.log_softmax(-1)[0, at]) / 2
+    loss, count = learner.objective.loss(learner, batch)
+    assert (float(loss), count) == (pytest.approx(float(wanted), rel=1e-5), 1)
+
+
+def test_an_unknown_objective() -> None:
+    with pytest.raises(ValueError, match="no 'span'; did you mean 'spans'"):
+        objective_of("span")
+
+
+@pytest.mark.parametrize("mechanism", [SLIDING, LEARNED, None])
+def test_pairs_without_padding(mechanism: Any) -> None:
+    """As counted from what is drawn: pairs within the intervals, and those of global tokens."""
+    learner, task = made("spans", mechanism)
+    found = pairs_of(learner, task.batch([0, 1, 2]), True)
+    alone = [pairs_of(learner, task.batch([number]), True) for number in range(3)]
+    assert found["pairs"] == pytest.approx(sum(own["pairs"] for own in alone) / 3)
+    n = int(task.batch([1]).real.sum())
+    if mechanism is None:
+        assert alone[1] == {"pairs": 4 * n * n, "pairs_per_token": n}
+    if mechanism is SLIDING:
+        inside = sum(min(i + 3, n - 1) - max(i - 3, 0) + 1 for i in range(n))
+        # The first token is seen by those too far from it, and its own row is computed apart.
+        assert alone[1]["pairs"] == 4 * (inside + (n - 4) + n)
+
+
+def test_reaches() -> None:
+    learner, task = made("spans", LEARNED)
+    batch = task.batch([0, 1, 2])
+    learner(batch)
+    found = reaches(learner, batch.real)
+    assert found is not None
+    for layer, (own, heads) in enumerate(zip(found["layer"], found["heads"], strict=True)):
+        mechanism: Any = learner.mechanisms()[layer]
+        real = mechanism.last_reach.transpose(0, 1)[:, batch.real]
+        assert own["mean"] == pytest.approx(float(real.mean()))
+        assert own["quantiles"][0] == pytest.approx(float(real.min()))
+        assert own["quantiles"][-1] == pytest.approx(float(real.max()))
+        assert own["quantiles"] == sorted(own["quantiles"])
+        assert sum(heads) / len(heads) == pytest.approx(own["mean"])
+    assert reaches(made("spans")[0], batch.real) is None
+
+
+def test_looks() -> None:
+    """Intervals are those that attention has: changing a token outside changes nothing."""
+    learner, task = made("spans", LEARNED)
+    found: Any = looks(learner, task, torch.device("cpu"))
+    n = len(found["tokens"])
+    assert found["global"] == [True] + [False] * (n - 1) and len(found["real"]) == n
+    assert len(found["layers"]) == 2 and found["answer"]["start"] <= found["answer"]["end"]
+    batch = task.batch([found["number"]], "dev")
+    learner(batch)
+    for layer, own in enumerate(found["layers"]):
+        mechanism: Any = learner.mechanisms()[layer]
+        reach = mechanism.whole_reach()[0].clamp(max=mechanism.max_reach)
+        assert own["mechanism"] == "LearnedWindow" and len(own["heads"]) == 2
+        for head, one in enumerate(own["heads"]):
+            assert (one["low"][0], one["high"][0]) == (0, n - 1)
+            for token in range(1, n):
+                far = int(reach[head, token])
+                # What is global is listed apart.
+                assert one["low"][token] == max(token - far, 1)
+                assert one["high"][token] == min(token + far, n - 1)
+
+
+def test_looks_of_a_decoder() -> None:
+    learner, task = made("next", {"kind": "SlidingWindow", "left": 2})
+    found: Any = looks(learner, task, torch.device("cpu"))
+    one = found["layers"][1]["heads"][0]
+    assert one["low"][:4] == [0, 0, 0, 1] and one["high"][:4] == [0, 1, 2, 3]
+    assert found["question"] is not None and found["answer"] is None

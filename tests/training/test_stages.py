@@ -1,0 +1,257 @@
+"""Stages: what trains, what is carried over, and what starts anew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from longspan.nn import LearnedWindow, SlidingWindow
+from longspan.training import RunConfig, load, train
+from longspan.training.building import build, tasks_of
+from longspan.training.saving import load_learner, read
+
+from .tiny import LEARNED, SLIDING, Tiny, config_for, stage
+
+pytest.importorskip("accelerate")
+
+
+def weights(run: Path, name: str) -> dict[str, Tensor]:
+    return read(run / "stages" / name)[1]
+
+
+def is_reach(name: str) -> bool:
+    return name.endswith((".W_p", ".U_d"))
+
+
+def windows(run: Path, name: str) -> list[LearnedWindow]:
+    found = load_learner(run / "stages" / name).mechanisms()
+    assert all(isinstance(own, LearnedWindow) for own in found)
+    return found  # type: ignore[return-value]
+
+
+def initial(config: RunConfig, task: Any, number: int = 0) -> dict[str, Tensor]:
+    tasks = tasks_of(config, task)
+    return build(config, config.stages[number], tasks[number], tasks).state_dict()
+
+
+TWO_STAGES = (
+    stage(name="strategy", length=12, cut=False, reach_rate=10.0),
+    stage(
+        name="scale",
+        length=24,
+        cut=True,
+        fresh=True,
+        reach_from="strategy",
+        trains="all but reach",
+        mechanism={"mean_reach": 6, "max_reach": 12},
+    ),
+)
+
+
+@pytest.mark.parametrize("objective", ["spans", "next"])
+def test_two_stages_of_the_learned_window(objective: str, tmp_path: Path) -> None:
+    """The first is short and soft, and all of it trains. The second is longer and cut; its backbone
+    starts anew, and U_d and W_p are those of the first, bit by bit.
+    """
+    task = Tiny(objective=objective, length=12)
+    config = config_for(tmp_path, *TWO_STAGES, mechanism=LEARNED)
+    train(config, task=task)
+    first, second = weights(tmp_path, "strategy"), weights(tmp_path, "scale")
+    start = initial(config, task, 1)
+    compared = 0
+    for name, own in second.items():
+        if is_reach(name):
+            assert torch.equal(own, first[name]), name
+            assert not torch.equal(own, start[name]), name
+            compared += 1
+    assert compared == 4
+    strategy, scale = windows(tmp_path, "strategy"), windows(tmp_path, "scale")
+    assert [own.soft for own in strategy] == [True, True]
+    assert [own.soft for own in scale] == [False, False]
+    assert scale[0].mean_reach == 6 and scale[0].max_reach == 12 and strategy[0].mean_reach == 3
+    # One step from the initial weights is the length of a learning rate; more are not far.
+    name = next(key for key in start if key.endswith("blocks.0.mlp.0.weight"))
+    assert 0 < float((second[name] - start[name]).abs().max()) < 6.5e-2
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    reach = [own["reach"] for own in lines if own["kind"] == "train"]
+    assert all(len(own["layer"]) == 2 and len(own["heads"][0]) == 2 for own in reach)
+    if objective == "spans":
+        # The first token is global, and has no part in the budget.
+        assert reach[0]["layer"][0]["mean"] == pytest.approx(3, rel=0.1)
+        assert reach[-1]["layer"][0]["mean"] == pytest.approx(6, rel=0.1)
+
+
+def test_reach_of_another_run(tmp_path: Path) -> None:
+    """From any other run, and frozen whatever else trains."""
+    task = Tiny(objective="spans")
+    train(config_for(tmp_path / "a", stage(cut=False), mechanism=LEARNED), task=task)
+    second = config_for(
+        tmp_path / "b", stage(reach_from=str(tmp_path / "a")), mechanism=LEARNED, seed=5
+    )
+    train(second, task=task)
+    first, found = weights(tmp_path / "a", "train"), weights(tmp_path / "b", "train")
+    for name, own in found.items():
+        assert torch.equal(own, first[name]) == is_reach(name) or name.endswith("factor"), name
+
+
+def test_one_stage(tmp_path: Path) -> None:
+    """Cut from the start, and everything trains."""
+    task = Tiny(objective="spans")
+    config = config_for(tmp_path, stage(cut=True), mechanism=LEARNED)
+    train(config, task=task)
+    start, found = initial(config, task), weights(tmp_path, "train")
+    still = {name for name, own in found.items() if torch.equal(own, start[name])}
+    assert still == {name for name in found if name.endswith("factor")}
+    assert not any(own.soft for own in windows(tmp_path, "train"))
+
+
+@pytest.mark.parametrize("trains", ["reach", "all but reach"])
+def test_what_trains(trains: str, tmp_path: Path) -> None:
+    task = Tiny(objective="spans")
+    config = config_for(tmp_path, stage(trains=trains, warmup=0), mechanism=LEARNED)
+    train(config, task=task)
+    start, found = initial(config, task), weights(tmp_path, "train")
+    for name, own in found.items():
+        moves = is_reach(name) == (trains == "reach") and not name.endswith("factor")
+        # W_p has no gradient while U_d is 0: it moves from the second step on.
+        assert torch.equal(own, start[name]) != moves, name
+
+
+def test_windows_of_stages(tmp_path: Path) -> None:
+    """Longformer's: each stage has longer texts and wider windows, and goes on with the weights."""
+    task = Tiny(objective="next", length=12)
+    config = config_for(
+        tmp_path,
+        stage(name="narrow", windows=[1, 2], steps=3),
+        stage(name="wide", windows=[4, 8], length=24, steps=3, learning_rate=0.0),
+        mechanism=SLIDING,
+    )
+    train(config, task=task)
+    lefts = []
+    for name in ("narrow", "wide"):
+        found = load_learner(tmp_path / "stages" / name).mechanisms()
+        assert all(isinstance(own, SlidingWindow) and own.causal for own in found)
+        lefts.append([own.settings["left"] for own in found])
+    assert lefts == [[1, 2], [4, 8]]
+    first, second = weights(tmp_path, "narrow"), weights(tmp_path, "wide")
+    assert all(torch.equal(own, first[name]) for name, own in second.items())
+
+
+def test_the_running_factor_grows_with_the_budget(tmp_path: Path) -> None:
+    config = config_for(
+        tmp_path,
+        stage(name="small"),
+        stage(name="large", steps=1, mechanism={"mean_reach": 6, "max_reach": 16}),
+        mechanism=LEARNED,
+    )
+    train(config, task=Tiny())
+    small, large = windows(tmp_path, "small")[0].factor, windows(tmp_path, "large")[0].factor
+    assert float(large / small) == pytest.approx(2, rel=0.1)
+
+
+def test_pretrained_and_fine_tuned(tmp_path: Path) -> None:
+    """Another task with another head; the body goes on."""
+    config = config_for(
+        tmp_path,
+        stage(name="pretrain"),
+        stage(name="tune", task={"settings": {"objective": "classes"}}, learning_rate=0.0),
+        mechanism=SLIDING,
+    )
+    result = train(config, task=Tiny(objective="masked"))
+    assert result["metric"] == "accuracy"
+    first, second = weights(tmp_path, "pretrain"), weights(tmp_path, "tune")
+    body = [name for name in second if name.startswith("body.")]
+    assert all(torch.equal(second[name], first[name]) for name in body)
+    assert "head.pooled.weight" in second and "head.pooled.weight" not in first
+    described = json.loads((tmp_path / "config.json").read_text())["described"]["tasks"]
+    assert [own["settings"]["objective"] for own in described] == ["masked", "classes"]
+    assert RunConfig.read(tmp_path) == config
+    trained = load(tmp_path, task=Tiny(objective="classes"))
+    assert set(trained.outputs()) == set(range(10))
+
+
+def test_started_from_a_run(tmp_path: Path) -> None:
+    task = Tiny(objective="spans")
+    train(config_for(tmp_path / "a", stage(), mechanism=SLIDING), task=task)
+    own = stage(learning_rate=0.0)
+    second = config_for(tmp_path / "b", own, mechanism=SLIDING, start=str(tmp_path / "a"), seed=9)
+    train(second, task=task)
+    first, found = weights(tmp_path / "a", "train"), weights(tmp_path / "b", "train")
+    assert all(torch.equal(own, first[name]) for name, own in found.items())
+
+
+@pytest.mark.parametrize("mechanism", [LEARNED, SLIDING, None])
+def test_started_from_a_checkpoint(mechanism: Any, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.BertConfig(
+        vocab_size=16, intermediate_size=24, max_position_embeddings=16, **sizes
+    )
+    transformers.BertModel(config).save_pretrained(tmp_path / "bert")
+    run = RunConfig(
+        task={"name": "tiny"},
+        start=str(tmp_path / "bert"),
+        mechanism=mechanism,
+        stages=(stage(steps=2),),
+        output=str(tmp_path / "run"),
+    )
+    task = Tiny(objective="spans")
+    assert train(run, task=task)["steps"] == 2
+    model: Any = load(tmp_path / "run", task=task).model
+    assert model.body.config.length == 24 and model.body.config.norm == "post"
+    task.vocabulary = 17
+    with pytest.raises(ValueError, match="has 16 tokens, but the task has 17"):
+        train(run.with_set([f"output={tmp_path / 'other'}"]), task=task)
+    with pytest.raises(ValueError, match="checkpoints become encoders"):
+        train(run.with_set([f"output={tmp_path / 'another'}"]), task=Tiny())
+
+
+def test_the_body_starts_the_same_whatever_the_mechanism(tmp_path: Path) -> None:
+    task = Tiny(objective="spans")
+    found = [
+        initial(config_for(tmp_path, stage(), mechanism=own), task)
+        for own in (LEARNED, SLIDING, {"kind": "BigBird", "block": 4, "drawn": 1}, None)
+    ]
+    for name, own in found[3].items():
+        for other in found[:3]:
+            assert torch.equal(own, other[name]), name
+    sliding = found[1]
+    prefix = "body.blocks.1.attention."
+    assert torch.equal(
+        sliding[f"{prefix}mechanism.k_global.weight"], sliding[f"{prefix}k_proj.weight"]
+    )
+    other = initial(config_for(tmp_path, stage(), seed=1), task)
+    assert not torch.equal(other["body.tokens.weight"], found[3]["body.tokens.weight"])
+
+
+@pytest.mark.parametrize(
+    ("own", "mechanism", "says"),
+    [
+        ({"cut": True}, SLIDING, "cut is of learned windows, the mechanism is SlidingWindow"),
+        ({"windows": 3}, LEARNED, "windows are of SlidingWindow, the mechanism is LearnedWindow"),
+        ({"windows": [3]}, SLIDING, "one for each of 2 layers, got 1"),
+        ({"trains": "reach"}, SLIDING, "the model has no learned window"),
+        ({"reach_from": "x"}, LEARNED, "x"),
+        ({}, {**LEARNED, "mean_reech": 3}, "no 'mean_reech'; did you mean 'mean_reach'"),
+        ({}, [LEARNED], "one for each of 2 layers, got 1"),
+    ],
+)
+def test_errors(own: Any, mechanism: Any, says: str, tmp_path: Path) -> None:
+    config = config_for(tmp_path / "run", stage(**own), mechanism=mechanism)
+    with pytest.raises((ValueError, OSError), match=says):
+        train(config, task=Tiny())
+
+
+def test_sizes_that_do_not_fit(tmp_path: Path) -> None:
+    for model, says in (
+        ({"vocab": 9}, r"model\.vocab is 9, but the task has 16 tokens"),
+        ({"length": 9, "positions": "learned"}, r"model\.length is 9, but examples have up to 24"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            train(config_for(tmp_path / "run", stage(), model=model), task=Tiny())
+        (tmp_path / "run" / "config.json").unlink()

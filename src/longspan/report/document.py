@@ -168,7 +168,15 @@ def _data(chosen: Sequence[tuple[Setup, Look]], share: float) -> dict[str, Any]:
                 ],
             }
         )
-    return {"texts": texts, "views": views}
+    # Where all tokens look equally far there is little to see: such a view is not the first.
+    differing = [
+        any(_differs(head) for layer in look.layers for head in layer.heads) for _, look in chosen
+    ]
+    return {"texts": texts, "views": views, "first": differing.index(True) if any(differing) else 0}
+
+
+def _differs(head: Head) -> bool:
+    return len(set(head.reach)) > 1
 
 
 def _places(flags: Sequence[bool], shown: int) -> list[int]:

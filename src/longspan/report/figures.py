@@ -14,7 +14,7 @@ from .setups import Setup, lower_is_better
 
 __all__ = ["curve_figures", "final_reach_figures", "quality_figures", "reach_figures"]
 
-SMALL = (330, 220)
+SMALL = (270, 190)
 MOST_REACH_POINTS = 48
 MOST_LAYERS = 24
 
@@ -77,7 +77,11 @@ def curve_figures(setups: Sequence[Setup]) -> list[Markup]:
         if lines:
             told = [f"{line.name} ends at {plain(line.points[-1][1], 4)}" for line in lines]
             chart = line_chart(
-                lines, x_label="step", y_label=label, about=f"{title}. {'; '.join(told)}"
+                lines,
+                x_label="step",
+                y_label=label,
+                about=f"{title}. {'; '.join(told)}",
+                log=None if lines is losses else False,
             )
             figures.append(tag("figure", tag("h3", title), chart))
     return figures

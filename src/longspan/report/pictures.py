@@ -18,7 +18,7 @@ MOST_LAYERS = 24
 
 
 def pattern_pictures(setup: Setup, look: Look) -> Markup:
-    """A picture for each layer of a setup; where heads differ, what more of them see is darker."""
+    """A picture for each layer of a setup; what more of its heads see is stronger."""
     shown = look.layers[:MOST_LAYERS]
     heads = sum(len(layer.heads) for layer in shown)
     rows = max(12, min(MOST_ROWS, MOST_CORNERS // heads))

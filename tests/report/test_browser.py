@@ -246,8 +246,20 @@ def test_both_colour_schemes(
     assert len({row[x : x + 3] for row in rows for x in range(0, len(row), 3)}) > 50
 
 
-def test_a_phone_needs_no_sideways_scrolling(path: Path, tmp_path: Path) -> None:
-    """In a frame of a phone's width, since windows of their own have a least width."""
+def test_a_phone_needs_no_sideways_scrolling(tmp_path: Path) -> None:
+    """In a frame of a phone's width, since windows of their own have a least width.
+
+    With names that are long, with and without a place to break them.
+    """
+    long = ("a name of many words, longer than any line of a phone, and then some", "m" * 90)
+    runs = [
+        write_run(tmp_path / f"{name[:40]}{wide}", kind=name, settings={"wide": wide}, look=look)
+        for name in long
+        for wide in (1, 2)
+        for look in [look_of(layers=2, heads=12)]
+    ]
+    (runs[0] / "result.json").write_text('["' + "w" * 200)
+    path = report.write([*runs, tmp_path / ("gone" * 30)], tmp_path / "report.html")
     frame = tmp_path / "phone.html"
     frame.write_text(
         f"""<!DOCTYPE html><body><iframe id="f" src="{path.as_uri()}#token=9" width="360"

@@ -116,7 +116,7 @@ if (document.getElementById("documents")) {
       const first = Math.min(...heads.map((head) => head.low[i]));
       const last = Math.max(...heads.map((head) => head.high[i]));
       const many = heads.reduce((sum, head) => sum + Math.max(0, head.high[i] - head.low[i] + 1), 0);
-      told += `reach ${say(meanReach(heads, i))}, sees ${say(many / heads.length)} tokens`;
+      told += `reach ${say(meanReach(heads, i))}, sees ${say(many / heads.length)} tokens${heads.length > 1 ? " in the mean" : ""}`;
       if (last >= first) told += `, from ${quoted(first)} (${first + 1}) to ${quoted(last)} (${last + 1})`;
       if (text.globals) told += `, and the ${text.globals} global token${text.globals > 1 ? "s" : ""}`;
       told += ".";

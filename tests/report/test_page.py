@@ -235,6 +235,23 @@ def test_six_long_runs_fit_in_two_megabytes(tmp_path: Path) -> None:
     assert [len(text["tokens"]) for text in data["texts"]] == [1500]
 
 
+def test_six_long_runs_of_large_models_fit_too(tmp_path: Path) -> None:
+    look = look_of(count=1500, layers=12, heads=12)
+    runs = [
+        write_run(
+            tmp_path / str(width),
+            settings={"width": width},
+            lines=2000 if width < 2 else 200,
+            layers=12,
+            heads=12,
+            look=look,
+        )
+        for width in range(6)
+    ]
+    path = report.write(runs, tmp_path / "report.html")
+    assert path.stat().st_size <= 2_000_000
+
+
 def test_documents_too_large_for_a_page_are_cut_and_say_of_how_many(tmp_path: Path) -> None:
     look = look_of(count=1500, layers=24, heads=16)
     run = write_run(tmp_path / "run", look=look)

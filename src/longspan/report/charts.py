@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .markup import Markup, joined, tag
 from .numbers import plain
@@ -93,15 +93,14 @@ def line_chart(
             drawn.append(tag("circle", class_=name.replace("line", "dot"), cx=cx, cy=cy, r=3))
         else:
             drawn.append(tag("path", class_=name, d="M" + "L".join(places)))
-    values = [
-        [
-            line.name,
-            line.colour % COLOURS,
-            [_short(at) for at, _ in line.points],
-            [_short(value) for _, value in line.points],
-        ]
-        for line in thinned
-    ]
+    values: list[list[Any]] = []
+    before: list[float] | None = None
+    for line in thinned:
+        across = [_short(at) for at, _ in line.points]
+        ups = [_short(value) for _, value in line.points]
+        # Curves that share their places with the one before need not repeat them.
+        values.append([line.name, line.colour % COLOURS, None if across == before else across, ups])
+        before = across
     return _svg(
         [*_axes(x, y, x_label, y_label, size), *drawn],
         about,

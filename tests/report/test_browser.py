@@ -59,6 +59,19 @@ def opened(path: Path, state: str = "") -> Element:
     return page
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _works(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Some browsers that are installed cannot start, or may not read the folder."""
+    folder = tmp_path_factory.mktemp("probe")
+    (folder / "page.html").write_text("<p>it opens</p>")
+    try:
+        shown = browse((folder / "page.html").as_uri(), folder, "--dump-dom")
+    except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
+        pytest.skip(f"{BROWSER} does not start: {str(error)[-300:]}")
+    if "it opens" not in shown:
+        pytest.skip(f"{BROWSER} cannot open a file in {folder}")
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("browser")

@@ -28,7 +28,7 @@ LEARNING = (
 REACH = (
     "How far the tokens of each layer look while the model learns. The strong line is the mean "
     "over tokens and heads, thin lines are the means of single heads; half of all tokens lie in "
-    "the dark band, all of them in the pale one."
+    "the strong band, all of them in the pale one."
 )
 FINAL = (
     "How many of a document's tokens look how far when training is over, all heads of a layer "
@@ -41,12 +41,12 @@ DOCUMENT = (
 )
 MAP = (
     "The same as a map: a row for each token that looks, a column for each that is seen, both in "
-    "the order of the text. The darker, the more heads see it. Crossing lines are global tokens. "
+    "the order of the text. The stronger, the more heads see it. Crossing lines are global tokens. "
     "Point at a row, or tap it, to find its token in the text."
 )
 PATTERNS = (
     "What the tokens of that document see, in every layer: a row for each token that looks, from "
     "the top; a column for each that is seen, from the left. A band along the diagonal is a "
-    "window. Where more heads see, it is darker; crossing lines are global tokens. Drawn from the "
-    "first to the last token seen: gaps between them are not shown."
+    "window. Where more heads see, it is stronger; crossing lines are global tokens. Drawn from "
+    "the first to the last token seen: gaps between them are not shown."
 )

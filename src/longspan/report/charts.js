@@ -21,6 +21,7 @@
   const follow = (chart) => {
     const lines = JSON.parse(chart.dataset.lines);
     if (!lines.length) return;
+    lines.forEach((line, at) => { line[2] ??= lines[at - 1][2]; });
     const [x0, x1, left, right] = chart.dataset.x.split(" ").map(Number);
     const [y0, y1, bottom, top, log] = chart.dataset.y.split(" ").map(Number);
     const placed = (value) => {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .markup import Markup, joined, tag
 from .numbers import plain
@@ -15,9 +15,9 @@ __all__ = ["COLOURS", "Band", "Line", "Point", "histogram", "line_chart", "scatt
 # As many as the style has; charts with more begin again.
 COLOURS = 8
 WIDTH, HEIGHT = 460, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 48
+LEFT, RIGHT, TOP, BOTTOM = 58, 20, 12, 48
 MOST_POINTS = 240
-LETTER = 6.6  # the width of a letter of a label, on average, in the units of the drawing
+LETTER = 7.4  # the width of a letter of a label, on average, in the units of the drawing
 LINE = 15  # the height of a label's line
 
 
@@ -56,6 +56,7 @@ def line_chart(
     about: str,
     bands: Sequence[Band] = (),
     zero: bool = False,
+    log: bool | None = False,
     most: int = MOST_POINTS,
     size: tuple[int, int] = (WIDTH, HEIGHT),
 ) -> Markup:
@@ -68,6 +69,7 @@ def line_chart(
         about: what is seen, for those who do not see it.
         bands: areas behind the curves.
         zero: whether the upward axis begins at 0.
+        log: whether it is logarithmic; None where values are positive and far apart.
         most: points of a curve that are kept.
         size: width and height of the drawing.
     """
@@ -75,7 +77,7 @@ def line_chart(
     ys = [y for line in thinned for _, y in line.points]
     ys += [end for band in bands for _, low, high in band.points for end in (low, high)]
     xs = [x for line in thinned for x, _ in line.points]
-    x, y = _scales(xs, ys, size, zero=zero, x_margin=0.0, x_log=False)
+    x, y = _scales(xs, ys, size, zero=zero, x_margin=0.0, x_log=False, y_log=log)
     drawn = []
     for band in bands:
         forth = [f"{x(at):.1f},{y(high):.1f}" for at, _, high in band.points]
@@ -91,15 +93,14 @@ def line_chart(
             drawn.append(tag("circle", class_=name.replace("line", "dot"), cx=cx, cy=cy, r=3))
         else:
             drawn.append(tag("path", class_=name, d="M" + "L".join(places)))
-    values = [
-        [
-            line.name,
-            line.colour % COLOURS,
-            [_short(at) for at, _ in line.points],
-            [_short(value) for _, value in line.points],
-        ]
-        for line in thinned
-    ]
+    values: list[list[Any]] = []
+    before: list[float] | None = None
+    for line in thinned:
+        across = [_short(at) for at, _ in line.points]
+        ups = [_short(value) for _, value in line.points]
+        # Curves that share their places with the one before need not repeat them.
+        values.append([line.name, line.colour % COLOURS, None if across == before else across, ups])
+        before = across
     return _svg(
         [*_axes(x, y, x_label, y_label, size), *drawn],
         about,
@@ -118,7 +119,7 @@ def scatter_chart(points: Sequence[Point], *, x_label: str, y_label: str, about:
     size = (WIDTH, HEIGHT)
     xs = [p.x + s * p.x_deviation for p in points for s in (-1, 1)]
     ys = [p.y + s * p.y_deviation for p in points for s in (-1, 1)]
-    x, y = _scales(xs, ys, size, x_margin=0.12, y_margin=0.1)
+    x, y = _scales(xs, ys, size, x_margin=0.12, y_margin=0.1, y_log=False)
     drawn = []
     for p in points:
         name = f"c{p.colour % COLOURS}"
@@ -139,7 +140,7 @@ def scatter_chart(points: Sequence[Point], *, x_label: str, y_label: str, about:
                 r=5,
             )
         )
-    drawn += _names_beside([(p, x(p.x), y(p.y)) for p in points])
+    drawn += _names_beside(points, x, y)
     return _svg([*_axes(x, y, x_label, y_label, size), *drawn], about, size)
 
 
@@ -154,11 +155,12 @@ def histogram(
 ) -> Markup:
     """Bars of how many of the values, all in 0…high, lie where; as a share of them."""
     bins = 24
+    # A little more, so that the largest do not stand at the edge.
+    end = 1.04 * high or 1.0
     counts = [0] * bins
     for value in values:
-        counts[min(bins - 1, int(value / high * bins)) if high > 0 else 0] += 1
+        counts[min(bins - 1, int(value / end * bins))] += 1
     shares = [100 * count / max(1, len(values)) for count in counts]
-    end = high or 1.0
     x, y = _scales([0.0, end], [0.0, *shares], size, zero=True, x_margin=0.0, x_log=False)
     bars = []
     for place, share in enumerate(shares):
@@ -186,11 +188,11 @@ def _scales(
     x_margin: float,
     y_margin: float = 0.06,
     x_log: bool | None = None,
+    y_log: bool | None = False,
 ) -> tuple[Scale, Scale]:
     width, height = size
     x = scale_for(xs, LEFT, width - RIGHT, margin=x_margin, log=x_log)
-    log = False if zero else None
-    return x, scale_for(ys, height - BOTTOM, TOP, zero=zero, margin=y_margin, log=log)
+    return x, scale_for(ys, height - BOTTOM, TOP, zero=zero, margin=y_margin, log=y_log)
 
 
 def _axes(x: Scale, y: Scale, x_label: str, y_label: str, size: tuple[int, int]) -> list[Markup]:
@@ -219,36 +221,41 @@ def _axes(x: Scale, y: Scale, x_label: str, y_label: str, size: tuple[int, int])
     return parts
 
 
-def _names_beside(places: Sequence[tuple[Point, float, float]]) -> list[Markup]:
-    """Names right of their points, or left where there is no room, none upon another or a point."""
-    taken = [(px - 7, px + 7, py - 6, py + 6) for _, px, py in places]
+def _names_beside(points: Sequence[Point], x: Scale, y: Scale) -> list[Markup]:
+    """Names beside their points, none upon another, a point, or its bars."""
+    taken = []
+    for p in points:
+        taken.append((x(p.x) - 7, x(p.x) + 7, y(p.y) - 6, y(p.y) + 6))
+        taken.append((x(p.x - p.x_deviation), x(p.x + p.x_deviation), y(p.y) - 1, y(p.y) + 1))
+        taken.append((x(p.x) - 1, x(p.x) + 1, y(p.y + p.y_deviation), y(p.y - p.y_deviation)))
+    longest = int((WIDTH - LEFT - RIGHT) * 0.8 / LETTER)
     found = []
-    for point, px, py in sorted(places, key=lambda item: item[2]):
-        room = int((WIDTH - LEFT - RIGHT) * 0.62 / LETTER)
-        name = point.name if len(point.name) <= room else point.name[: room - 1] + "…"
+    for p in sorted(points, key=lambda p: -p.y):
+        name = p.name if len(p.name) <= longest else p.name[: longest - 1] + "…"
         wide = len(name) * LETTER
-        sides = [(px + 10, "start"), (px - 10 - wide, "end"), (px - wide / 2, "middle")]
-        sides = [s for s in sides if s[0] >= LEFT and s[0] + wide <= WIDTH] or [
-            (max(LEFT, WIDTH - wide - 2), "start")
-        ]
-        shifts = [s * sign for s in range(0, 200, 4) for sign in (1, -1)]
-        best = next(
-            (
-                (left, py + shift)
-                for shift in shifts
-                for left, _ in sides
-                if TOP + 6 <= py + shift <= HEIGHT - BOTTOM - 6
-                and not any(
-                    left < x1 and left + wide > x0 and py + shift - 8 < y1 and py + shift + 8 > y0
-                    for x0, x1, y0, y1 in taken
-                )
-            ),
-            (sides[0][0], py),
-        )
-        left, at = best
-        taken.append((left, left + wide, at - LINE / 2, at + LINE / 2))
-        found.append(_text(name, left, at + 4, "start", f"name c{point.colour % COLOURS}"))
+        left, top = _free_place(x(p.x), y(p.y), wide, taken)
+        taken.append((left, left + wide, top, top + LINE))
+        found.append(_text(name, left, top + 12, "start", f"name c{p.colour % COLOURS}"))
     return found
+
+
+def _free_place(
+    px: float, py: float, wide: float, taken: Sequence[tuple[float, float, float, float]]
+) -> tuple[float, float]:
+    """Left and top of a label near a point, right of it before left of it, where nothing is."""
+    last = WIDTH - 4 - wide
+    for shift in (s * sign for s in range(0, HEIGHT, 4) for sign in (-1, 1)):
+        top = py - LINE / 2 + shift
+        if not TOP <= top <= HEIGHT - BOTTOM - LINE:
+            continue
+        for left in (px + 10, px - 10 - wide, min(last, max(LEFT + 2, px - wide / 2))):
+            free = all(
+                left >= x1 or left + wide <= x0 or top >= y1 or top + LINE <= y0
+                for x0, x1, y0, y1 in taken
+            )
+            if free and LEFT + 2 <= left <= last:
+                return left, top
+    return max(LEFT + 2, min(last, px + 10)), py - LINE / 2
 
 
 def _stroke(name: str, x1: float, y1: float, x2: float, y2: float) -> Markup:

@@ -116,7 +116,7 @@ if (document.getElementById("documents")) {
       const first = Math.min(...heads.map((head) => head.low[i]));
       const last = Math.max(...heads.map((head) => head.high[i]));
       const many = heads.reduce((sum, head) => sum + Math.max(0, head.high[i] - head.low[i] + 1), 0);
-      told += `reach ${say(meanReach(heads, i))}, sees ${say(many / heads.length)} tokens`;
+      told += `reach ${say(meanReach(heads, i))}, sees ${say(many / heads.length)} tokens${heads.length > 1 ? " in the mean" : ""}`;
       if (last >= first) told += `, from ${quoted(first)} (${first + 1}) to ${quoted(last)} (${last + 1})`;
       if (text.globals) told += `, and the ${text.globals} global token${text.globals > 1 ? "s" : ""}`;
       told += ".";
@@ -136,7 +136,7 @@ if (document.getElementById("documents")) {
     const body = document.createElement("table"), top = document.createElement("tr");
     const caption = cell("caption", i < 0 ? "Mean reach of all tokens" : "Reach of this token");
     top.append(cell("th", "layer", { scope: "col" }), cell("th", "mean", { scope: "col" }));
-    for (let h = 0; h < many; h++) top.append(cell("th", `head ${h + 1}`, { scope: "col" }));
+    for (let h = 0; h < many; h++) top.append(cell("th", h ? h + 1 : "head 1", { scope: "col", "aria-label": `head ${h + 1}` }));
     body.append(caption, top);
     layers.forEach((layer, at) => {
       const row = document.createElement("tr");
@@ -207,7 +207,7 @@ if (document.getElementById("documents")) {
     if (i < 0) {
       colourAll();
       const said = view.answer.map(([name, value]) => `${name}: ${value}`).join("; ");
-      sight.textContent = "Point at a token, tap it, or use the arrow keys." + (said ? ` Here the model says ${said}.` : "");
+      sight.textContent = "Point at a token, tap it, or use the arrow keys." + (said ? ` The model's answer here: ${said}.` : "");
     } else {
       const heads = shownHeads(), seen = counted(heads, i, new Int32Array(count));
       list.classList.add("looking");
@@ -228,7 +228,7 @@ if (document.getElementById("documents")) {
 
   const keep = () => remember({
     token: pinned < 0 ? null : pinned + 1,
-    setup: choice.view.value === "0" ? null : Number(choice.view.value) + 1,
+    setup: choice.view.value === String(data.first) ? null : Number(choice.view.value) + 1,
     layer: choice.layer.value === MEAN ? null : Number(choice.layer.value) + 1,
     head: choice.head.value === MEAN ? null : Number(choice.head.value) + 1,
   });
@@ -243,15 +243,26 @@ if (document.getElementById("documents")) {
   };
 
   const tokenAt = (event) => spans.indexOf(event.target.closest(".token"));
+  // Where a token lies: by its widest part, since a space before it may hang on the line above.
+  const placeOf = (i) => {
+    const box = [...spans[i].getClientRects()].reduce((a, b) => (b.width > a.width ? b : a));
+    return { line: Math.round(box.top), across: (box.left + box.right) / 2 };
+  };
+  // The nearest token of the next line; several steps keep to the column they began in.
+  let column = null;
   const beside = (i, way) => {
-    const line = spans[i].offsetTop, across = spans[i].offsetLeft;
-    let best = i, reached = null;
+    const from = placeOf(i);
+    column ??= from.across;
+    let best = i, reached = null, least = Infinity;
     for (let j = i + way; j >= 0 && j < count; j += way) {
-      if (spans[j].offsetTop === line) continue;
-      reached ??= spans[j].offsetTop;
-      if (spans[j].offsetTop !== reached) break;
-      const nearer = Math.abs(spans[j].offsetLeft - across) < Math.abs(spans[best].offsetLeft - across);
-      if (best === i || nearer) best = j;
+      const place = placeOf(j);
+      if (Math.abs(place.line - from.line) < 4) continue;
+      reached ??= place.line;
+      if (Math.abs(place.line - reached) >= 4) break;
+      if (Math.abs(place.across - column) < least) {
+        best = j;
+        least = Math.abs(place.across - column);
+      }
     }
     return best;
   };
@@ -262,6 +273,7 @@ if (document.getElementById("documents")) {
   list.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") look(pinned); });
   list.addEventListener("click", (event) => {
     const i = tokenAt(event);
+    column = null;
     pin(i === pinned ? -1 : i);
   });
   list.addEventListener("keydown", (event) => {
@@ -274,6 +286,7 @@ if (document.getElementById("documents")) {
     }[event.key];
     if (!next) return;
     event.preventDefault();
+    if (event.key !== "ArrowUp" && event.key !== "ArrowDown") column = null;
     const to = event.key === "Escape" ? -1 : Math.min(count - 1, Math.max(0, next()));
     pin(to);
     if (to >= 0) spans[to].scrollIntoView({ block: "nearest" });
@@ -294,7 +307,7 @@ if (document.getElementById("documents")) {
     const number = Number(address.get(name));
     return Number.isInteger(number) && number >= 1 && number <= most ? number - 1 : null;
   };
-  const first = wanted("setup", data.views.length) ?? 0;
+  const first = wanted("setup", data.views.length) ?? data.first;
   choice.view.value = first;
   open(first);
   const layer = wanted("layer", layers.length), head = wanted("head", choice.head.options.length - 1);

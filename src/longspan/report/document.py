@@ -12,12 +12,12 @@ from typing import Any
 from . import captions
 from .looks import Head, Look
 from .markup import Markup, embedded_json, joined, tag
-from .pictures import length_of
+from .pictures import length_of, looks_of
 from .setups import Setup
 
 __all__ = ["document_section", "shown_tokens"]
 
-MOST_BYTES = 900_000  # of all documents in a page
+MOST_BYTES = 750_000  # of all documents in a page
 MOST_VIEWS = 8
 FEWEST_TOKENS = 100
 LARGEST = 32_767  # that two bytes hold
@@ -26,14 +26,9 @@ SPACES = ("▁", "Ġ")  # how tokenizers write a space before a word
 
 def document_section(setups: Sequence[Setup]) -> Markup | None:
     """The document view of all setups that have one; None where none has."""
-    chosen: list[tuple[Setup, Look]] = []
-    for setup in setups:
-        run = setup.first_with(lambda run: run.look is not None and length_of(run.look))
-        if run is not None and run.look is not None:
-            chosen.append((setup, run.look))
+    chosen = looks_of(setups)[:MOST_VIEWS]
     if not chosen:
         return None
-    chosen = chosen[:MOST_VIEWS]
     data = _data(chosen, 1.0)
     size = len(embedded_json(data))
     if size > MOST_BYTES:
@@ -168,7 +163,15 @@ def _data(chosen: Sequence[tuple[Setup, Look]], share: float) -> dict[str, Any]:
                 ],
             }
         )
-    return {"texts": texts, "views": views}
+    # Where all tokens look equally far there is little to see: such a view is not the first.
+    differing = [
+        any(_differs(head) for layer in look.layers for head in layer.heads) for _, look in chosen
+    ]
+    return {"texts": texts, "views": views, "first": differing.index(True) if any(differing) else 0}
+
+
+def _differs(head: Head) -> bool:
+    return len(set(head.reach)) > 1
 
 
 def _places(flags: Sequence[bool], shown: int) -> list[int]:

@@ -12,10 +12,18 @@ from .reading import Record, Run
 from .scales import thin
 from .setups import Setup, lower_is_better
 
-__all__ = ["curve_figures", "final_reach_figures", "quality_figures", "reach_figures"]
+__all__ = [
+    "curve_figures",
+    "final_reach_figures",
+    "quality_figures",
+    "reach_figures",
+    "reach_points",
+]
 
-SMALL = (330, 220)
+SMALL = (270, 190)
 MOST_REACH_POINTS = 48
+FEWEST_REACH_POINTS = 12
+MOST_REACH_POINTS_OF_ALL = 20_000  # in all curves and bands of a page
 MOST_LAYERS = 24
 
 
@@ -77,27 +85,47 @@ def curve_figures(setups: Sequence[Setup]) -> list[Markup]:
         if lines:
             told = [f"{line.name} ends at {plain(line.points[-1][1], 4)}" for line in lines]
             chart = line_chart(
-                lines, x_label="step", y_label=label, about=f"{title}. {'; '.join(told)}"
+                lines,
+                x_label="step",
+                y_label=label,
+                about=f"{title}. {'; '.join(told)}",
+                log=None if lines is losses else False,
             )
             figures.append(tag("figure", tag("h3", title), chart))
     return figures
 
 
-def reach_figures(setup: Setup) -> list[Markup]:
+def reach_points(setups: Sequence[Setup]) -> int:
+    """How many points a curve of reach has, so that all of them together fit a page."""
+    curves = 0
+    for setup in setups:
+        run = _with_reach(setup)
+        reach = max((record.reach for record in run.records), key=len) if run else ()
+        # Beside its heads, a layer has a mean and two bands with two sides each.
+        curves += sum(5 + len(layer.heads) for layer in reach[:MOST_LAYERS] if layer is not None)
+    share = MOST_REACH_POINTS_OF_ALL // max(1, curves)
+    return max(FEWEST_REACH_POINTS, min(MOST_REACH_POINTS, share))
+
+
+def _with_reach(setup: Setup) -> Run | None:
+    return setup.first_with(lambda run: any(record.reach for record in run.records))
+
+
+def reach_figures(setup: Setup, points: int) -> list[Markup]:
     """Reach over training, a figure a layer, of the setup's first run that recorded it."""
-    run = setup.first_with(lambda run: any(record.reach for record in run.records))
+    run = _with_reach(setup)
     if run is None:
         return []
     layers = min(MOST_LAYERS, max(len(record.reach) for record in run.records))
     figures = []
     for layer in range(layers):
-        chart = _reach_chart(setup, run, layer)
+        chart = _reach_chart(setup, run, layer, points)
         if chart is not None:
             figures.append(tag("figure", tag("h3", f"layer {layer + 1}"), chart, class_="small"))
     return figures
 
 
-def _reach_chart(setup: Setup, run: Run, layer: int) -> Markup | None:
+def _reach_chart(setup: Setup, run: Run, layer: int, points: int) -> Markup | None:
     found = [
         (record.at, reach)
         for record in run.records
@@ -106,7 +134,7 @@ def _reach_chart(setup: Setup, run: Run, layer: int) -> Markup | None:
     if not found:
         return None
     # Lines and bands share their steps, so that a band never lies beside its line.
-    kept = {at for at, _ in thin([(at, r.mean) for at, r in found], MOST_REACH_POINTS)}
+    kept = {at for at, _ in thin([(at, r.mean) for at, r in found], points)}
     found = [(at, reach) for at, reach in found if at in kept]
     quantiles = [(at, reach.quantiles) for at, reach in found if reach.quantiles]
     bands = [

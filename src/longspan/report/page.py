@@ -13,9 +13,15 @@ from string import Template
 from . import captions
 from .charts import COLOURS
 from .document import document_section
-from .figures import curve_figures, final_reach_figures, quality_figures, reach_figures
+from .figures import (
+    curve_figures,
+    final_reach_figures,
+    quality_figures,
+    reach_figures,
+    reach_points,
+)
 from .markup import Markup, escaped, joined, tag
-from .pictures import length_of, pattern_pictures
+from .pictures import looks_of, pattern_pictures, rows_for
 from .reading import Run, read_run
 from .setups import Setup, setups_of
 from .tables import results_table, verdict
@@ -54,7 +60,8 @@ def write(runs: Sequence[Path | str], path: Path | str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".html")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        # Half a surrogate pair can stand in JSON, and not in UTF-8.
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
         Path(aside).chmod(0o644)
         Path(aside).replace(path)
@@ -74,7 +81,7 @@ def page_of(runs: Sequence[Run]) -> str:
         ("results", "Results", _results(groups)),
         ("cost", "Quality and cost", _each_task(groups, quality_figures, captions.COST)),
         ("learning", "Learning", _each_task(groups, curve_figures, captions.LEARNING, keys=True)),
-        ("reach", "Reach over training", _each_setup(setups, reach_figures, captions.REACH)),
+        ("reach", "Reach over training", _reach(setups)),
         ("final", "Reach at the end", _each_setup(setups, final_reach_figures, captions.FINAL)),
         ("document", "A document", _document(setups)),
         ("patterns", "Patterns", _patterns(setups)),
@@ -185,6 +192,11 @@ def _each_setup(setups: Sequence[Setup], figures: SetupFigures, caption: str) ->
     return joined([tag("p", caption, class_="note"), *parts]) if parts else None
 
 
+def _reach(setups: Sequence[Setup]) -> Markup | None:
+    points = reach_points(setups)
+    return _each_setup(setups, lambda setup: reach_figures(setup, points), captions.REACH)
+
+
 def _document(setups: Sequence[Setup]) -> Markup | None:
     section = document_section(setups)
     return (
@@ -193,11 +205,11 @@ def _document(setups: Sequence[Setup]) -> Markup | None:
 
 
 def _patterns(setups: Sequence[Setup]) -> Markup | None:
+    looks = looks_of(setups)
+    rows = rows_for([look for _, look in looks])
     parts = []
-    for setup in setups:
-        run = setup.first_with(lambda run: run.look is not None and length_of(run.look))
-        if run is not None and run.look is not None:
-            parts += [_heading(setup), pattern_pictures(setup, run.look)]
+    for setup, look in looks:
+        parts += [_heading(setup), pattern_pictures(setup, look, rows)]
     return joined([tag("p", captions.PATTERNS, class_="note"), *parts]) if parts else None
 
 

@@ -9,19 +9,34 @@ from .looks import Layer, Look
 from .markup import Markup, joined, tag
 from .setups import Setup
 
-__all__ = ["length_of", "pattern_pictures"]
+__all__ = ["length_of", "looks_of", "pattern_pictures", "rows_for"]
 
-SIDE = 240  # of a picture, in its own units
+SIDE = 480  # of a picture, in its own units; places are whole ones, which keeps a page small
 MOST_ROWS = 120  # of an interval's outline
-MOST_CORNERS = 24_000  # of all pictures of a setup
+FEWEST_ROWS = 12
+MOST_ROWS_OF_ALL = 20_000  # of all outlines of a page
 MOST_LAYERS = 24
 
 
-def pattern_pictures(setup: Setup, look: Look) -> Markup:
-    """A picture for each layer of a setup; where heads differ, what more of them see is darker."""
+def looks_of(setups: Sequence[Setup]) -> list[tuple[Setup, Look]]:
+    """The setups that have a document, each with that of its first run that has one."""
+    found = []
+    for setup in setups:
+        run = setup.first_with(lambda run: run.look is not None and length_of(run.look))
+        if run is not None and run.look is not None:
+            found.append((setup, run.look))
+    return found
+
+
+def rows_for(looks: Sequence[Look]) -> int:
+    """How many rows of each outline are drawn, so that all of them together fit a page."""
+    heads = sum(len(layer.heads) for look in looks for layer in look.layers[:MOST_LAYERS])
+    return max(FEWEST_ROWS, min(MOST_ROWS, MOST_ROWS_OF_ALL // max(1, heads)))
+
+
+def pattern_pictures(setup: Setup, look: Look, rows: int) -> Markup:
+    """A picture for each layer of a setup; what more of its heads see is stronger."""
     shown = look.layers[:MOST_LAYERS]
-    heads = sum(len(layer.heads) for layer in shown)
-    rows = max(12, min(MOST_ROWS, MOST_CORNERS // heads))
     figures = [
         tag(
             "figure",
@@ -65,7 +80,7 @@ def _picture(layer: Layer, number: int, look: Look, setup: Setup, rows: int) -> 
             )
         )
     for start, stop in _stretches(look.is_global[:n]):
-        at, wide = f"{start * unit:.1f}", f"{max(0.8, (stop - start) * unit):.1f}"
+        at, wide = f"{start * unit:.1f}", f"{max(1.6, (stop - start) * unit):.1f}"
         parts.append(tag("rect", class_="global", x=at, width=wide, height=SIDE))
         parts.append(tag("rect", class_="global", y=at, width=SIDE, height=wide))
     return tag(
@@ -83,8 +98,8 @@ def _outline(low: Sequence[int], high: Sequence[int], rows: Sequence[int], unit:
     ends = [(row * unit, low[row] * unit, (max(low[row], high[row] + 1)) * unit) for row in rows]
     if ends:
         ends.append((rows[-1] * unit + unit, *ends[-1][1:]))
-    down = [f"{left:.1f},{y:.1f}" for y, left, _ in ends]
-    up = [f"{right:.1f},{y:.1f}" for y, _, right in reversed(ends)]
+    down = [f"{left:.0f},{y:.0f}" for y, left, _ in ends]
+    up = [f"{right:.0f},{y:.0f}" for y, _, right in reversed(ends)]
     return "M" + "L".join(down + up) + "Z" if ends else ""
 
 

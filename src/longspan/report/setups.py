@@ -24,7 +24,7 @@ class Spread(NamedTuple):
 
     mean: float
     deviation: float | None
-    count: int
+    seeds: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

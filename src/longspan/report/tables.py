@@ -83,7 +83,9 @@ def verdict(setups: Sequence[Setup]) -> str:
     second, other = rest[0]
     said = f"Best mean: {said}; next: {second.name}, {with_spread(other.mean, other.deviation)}."
     if any(spread.deviation is None for _, spread in known):
-        return f"{said} With a single seed the difference may be chance: more seeds would tell."
+        return (
+            f"{said} A setup with a single seed may owe its place to chance: more seeds would tell."
+        )
     if stands_apart([setup.spread(metric) for setup in setups], lower=lower) is None:
         return f"{said} The difference is within the spread of the seeds."
     return f"{said} The lead over every other is larger than both deviations together."
@@ -100,7 +102,7 @@ def _metric_heading(metric: str, lower: bool) -> str:
 
 def _seeds(setup: Setup) -> str:
     ended = setup.spread(setup.metric)
-    have, all_of = ended.count if ended else 0, len(setup.runs)
+    have, all_of = ended.seeds if ended else 0, len(setup.runs)
     return str(all_of) if have == all_of else f"{have} of {all_of}"
 
 

@@ -17,8 +17,8 @@ help: ## Show this list
 
 install: $(STAMP) ## Install longspan and its tools into .venv
 
-run: $(STAMP) ## Run the demonstration
-	@$(BIN)/longspan demo
+run: $(STAMP) ## Train a fixed and a learned reach on real text, and write a report
+	@$(BIN)/longspan run
 
 test: $(STAMP) ## Check format, lint, types and docs, then run the tests
 	$(BIN)/ruff format --check

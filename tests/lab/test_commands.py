@@ -111,9 +111,9 @@ def test_data_says_what_is_there(questions: Path) -> None:
 
 def test_questions_about_documents(questions: Path, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    task = {"name": "squad", "data": str(questions), "length": 48, "stride": 12, "vocabulary": 300}
+    settings = {"length": 48, "stride": 12, "vocabulary": 300, "question_length": 16}
     config = {
-        "task": task | {"question_length": 16},
+        "task": {"name": "squad", "data": str(questions), "settings": settings},
         "model": {"width": 16, "layers": 1, "heads": 2},
         "mechanism": {"kind": "LearnedWindow", "mean_reach": 4, "max_reach": 8},
         "stages": [{"steps": 2, "batch": 2}],

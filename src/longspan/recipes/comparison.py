@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..tasks import kind_of_task
+from ..tasks.registry import kind_of_task
 from ..training import RunConfig, Stage
 from .plan import Plan, Planned, over_seeds
 
@@ -61,9 +61,8 @@ def comparison(
         )
     if task in CAUSAL and "bigbird" in mechanisms:
         raise ValueError(f"compare: bigbird looks ahead, and {task} is written from left to right")
-    own: dict[str, Any] = {"name": task, "data": data}
-    if length is not None:
-        own["length"] = length
+    settings = {} if length is None else {"length": length}
+    own: dict[str, Any] = {"name": task, "data": data, "settings": settings}
     stage = Stage(
         steps=steps, batch=batch, learning_rate=learning_rate, reach_rate=10.0,
         evaluate_every=max(steps // 5, 1),

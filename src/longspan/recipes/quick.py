@@ -12,8 +12,10 @@ __all__ = ["quick"]
 
 REACH = 4
 
-# Of 1e-3, 3e-3 and 1e-2 for both, and of 1, 3 and 10 times that for the reach network.
+# The best of 1e-3, 3e-3 and 1e-2 for each of the two, on text that neither learned from, with a seed
+# that is not among those below: 3.69, 3.44 and 3.63 bits fixed, 3.59, 3.23 and 3.59 learned.
 LEARNING_RATE = 3e-3
+# The reach network learns as fast as the rest.
 REACH_RATE = 1.0
 
 
@@ -37,7 +39,7 @@ def quick(*, steps: int = 250, seeds: Sequence[int] = (0, 1, 2), reach: int = RE
 
     def config(mechanism: dict[str, Any]) -> RunConfig:
         return RunConfig(
-            task={"name": "bytes", "data": None, "length": 256},
+            task={"name": "bytes", "data": None, "settings": {"length": 256}},
             model={"width": 64, "layers": 2, "heads": 4},
             mechanism=mechanism,
             stages=(stage,),

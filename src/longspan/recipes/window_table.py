@@ -42,7 +42,7 @@ def window_table(
         long: tokens of stage 2.
         seeds: of every row.
     """
-    task: dict[str, Any] = {"name": "squad", "data": data, "length": short}
+    task: dict[str, Any] = {"name": "squad", "data": data, "settings": {"length": short}}
     stage = Stage(steps=steps, batch=batch, learning_rate=1.5e-4, evaluate_every=max(steps // 4, 1))
     base = RunConfig(task=task, stages=(stage,), output="runs", start=start, model=_model(start))
     runs: list[Planned] = []
@@ -64,7 +64,7 @@ def window_table(
     for tokens in (False, True):
         said = "with" if tokens else "without"
         own = _with_tokens(base, tokens)
-        large = replace(own, task={**own.task, "length": long, "by": "article"})
+        large = _with_settings(own, length=long, by="article")
         for reach in (BAND, 108):
             row = f"long: window {reach}, {said} global tokens"
             runs += over_seeds(row, _fixed(large, reach), seeds)
@@ -91,8 +91,13 @@ def _model(start: str | None) -> dict[str, Any]:
     return {"width": 128, "layers": 4, "heads": 4}
 
 
+def _with_settings(config: RunConfig, **settings: Any) -> RunConfig:
+    """With other settings of the task."""
+    return replace(config, task={**config.task, "settings": config.task["settings"] | settings})
+
+
 def _with_tokens(config: RunConfig, tokens: bool) -> RunConfig:
-    return replace(config, task={**config.task, "global_tokens": tokens})
+    return _with_settings(config, global_tokens=tokens)
 
 
 def _fixed(config: RunConfig, reach: int) -> RunConfig:
@@ -154,7 +159,7 @@ def _two_stages(config: RunConfig, threshold: float, short: int) -> RunConfig:
         name="short",
         cut=False,
         reach_rate=10.0,
-        task={"length": short, "by": "paragraph", "global_tokens": False},
+        task={"settings": {"length": short, "by": "paragraph", "global_tokens": False}},
         mechanism={"budget": "variance", "mean_reach": _reach_of_mean(100), "max_reach": BAND},
     )
     second = replace(

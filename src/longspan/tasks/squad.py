@@ -41,6 +41,7 @@ class Squad(Task):
         stride: from the begin of a window on a text to the begin of the next; None for half of
             `length`, or all the room that is left beside the question.
         question_length: the most tokens of a question.
+        global_tokens: whether the tokens of the question, with the marks around it, are global.
         tokenizer: a `tokenizer.json`, or a folder that has one, such as that of a Hugging Face
             checkpoint; None to learn one from the texts to learn from.
         vocabulary: the most tokens of one that is learned.
@@ -67,6 +68,7 @@ class Squad(Task):
         length: int = 384,
         stride: int | None = None,
         question_length: int = 64,
+        global_tokens: bool = True,
         tokenizer: str | Path | None = None,
         vocabulary: int = 8000,
         no_answer: float = 0.0,
@@ -84,6 +86,7 @@ class Squad(Task):
             "length": length,
             "stride": stride,
             "question_length": question_length,
+            "global_tokens": global_tokens,
             "tokenizer": None if tokenizer is None else str(tokenizer),
             "vocabulary": vocabulary,
             "no_answer": no_answer,
@@ -95,7 +98,9 @@ class Squad(Task):
         texts = [*learn.contexts, *(question.text for question in learn.questions)]
         self.tokenizer = tokenizer_of(tokenizer, texts, vocabulary, cache=cache)
         self.vocabulary = self.tokenizer.get_vocab_size()
-        self.reader = Reader(self.tokenizer, length, stride, question_length)
+        self.reader = Reader(
+            self.tokenizer, length, stride, question_length, global_tokens=global_tokens
+        )
         self.pad = self.reader.pad
         self.train = self._windows("train", _learnable(learn), cache)
         self.dev = self._windows("dev", measure, cache)

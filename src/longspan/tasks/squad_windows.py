@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..errors import need_int
+from ..errors import need_bool, need_int
 from .batch import NOT_COUNTED, Batch, padded, real_of
 from .squad_files import Question, Questions
 from .token_files import Ragged, RaggedWriter
@@ -88,9 +88,18 @@ class Reader:
         length: the most tokens of a row.
         stride: from the begin of a window on the text to the begin of the next.
         question_length: the most tokens of a question; what is longer is cut.
+        global_tokens: whether the question's are global.
     """
 
-    def __init__(self, tokenizer: Any, length: int, stride: int, question_length: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        length: int,
+        stride: int,
+        question_length: int,
+        *,
+        global_tokens: bool = True,
+    ) -> None:
         need_int("squad: length", length, at_least=8)
         need_int("squad: stride", stride, at_least=1)
         need_int("squad: question_length", question_length, at_least=1)
@@ -98,6 +107,8 @@ class Reader:
         self.length = length
         self.stride = stride
         self.question_length = question_length
+        need_bool("squad: global_tokens", global_tokens)
+        self.global_tokens = global_tokens
         self.pad = special_token(tokenizer, "pad")
         first, between = special_token(tokenizer, "first"), special_token(tokenizer, "between")
         # A pair has two marks in the middle where it has four in all.
@@ -160,7 +171,9 @@ class Windows(Sequence[Window]):
         return self.source.questions[self._windows[number].question]
 
     def batch(self, numbers: Sequence[int]) -> Batch:
-        """Rows of these windows; the question is of type 0 and global, the text of type 1."""
+        """Rows of these windows; the question is of type 0 and most often global, the text of type
+        1.
+        """
         rows, types, seen, allowed, starts, ends = [], [], [], [], [], []
         for number in numbers:
             window = self._windows[number]
@@ -180,7 +193,7 @@ class Windows(Sequence[Window]):
             tokens=padded(rows, self.reader.pad),
             real=real_of(rows),
             types=padded(types, 0),
-            global_tokens=padded(seen, False),
+            global_tokens=padded(seen, False) if self.reader.global_tokens else None,
             targets={
                 "start": torch.tensor(starts),
                 "end": torch.tensor(ends),

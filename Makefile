@@ -25,7 +25,7 @@ test: $(STAMP) ## Check format, lint, types and docs, then run the tests
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/mkdocs --quiet build --strict --site-dir build/site
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 test-gpu: $(STAMP) ## Run the tests that need a CUDA device
 	CUBLAS_WORKSPACE_CONFIG=:4096:8 $(BIN)/pytest -m gpu

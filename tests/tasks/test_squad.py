@@ -12,6 +12,8 @@ import torch
 
 from longspan import tasks
 from longspan.tasks.squad import Squad, asked
+from longspan.tasks.squad_windows import Reader
+from longspan.tasks.tokenizing import load_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -313,7 +315,8 @@ def test_tokens_are_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_someone_asks(folder: Path, tmp_path: Path) -> None:
     task = made(folder)
     assert [path.name for path in task.save(tmp_path)] == ["tokenizer.json"]
-    windows = asked(task.reader, [("Where was he born?", KING), ("Where does it rise?", RIVER)])
+    reader = Reader(load_tokenizer(tmp_path), 64, 16, 16)
+    windows = asked(reader, [("Where was he born?", KING), ("Where does it rise?", RIVER)])
     batch = windows.batch(range(len(windows)))
     assert batch.target_count() == len(windows)
     second = next(n for n in range(len(windows)) if windows[n].question == 1)

@@ -16,7 +16,7 @@ from .squad_metric import best_threshold, exact_match, f1
 from .squad_windows import Found, Reader, Tokens, Windows, tokens_in_memory, write_tokens
 from .task import Task
 from .token_files import cached, hash_of
-from .tokenizing import readable, tokenizer_of
+from .tokenizing import readable, save_tokenizer, tokenizer_of
 
 __all__ = ["Squad", "asked"]
 
@@ -161,9 +161,7 @@ class Squad(Task):
 
     def save(self, folder: Path) -> list[Path]:
         """Writes the tokenizer."""
-        path = folder / "tokenizer.json"
-        path.write_text(self.tokenizer.to_str(), encoding="utf-8")
-        return [path]
+        return [save_tokenizer(self.tokenizer, folder)]
 
     def _split(self, split: str) -> Windows:
         found = self.examples(split)

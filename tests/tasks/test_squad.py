@@ -177,6 +177,21 @@ def test_questions_without_answers(tmp_path: Path) -> None:
     assert scores["best_f1"] == 100 and scores["best_no_answer"] == -4.0
 
 
+def test_answers_without_words_count_in_the_first_version_alone(tmp_path: Path) -> None:
+    data = articles()
+    data[0]["paragraphs"][0]["qas"] = [question("r1", "Where?", RIVER, "the Alps", "The", ".")]
+    path = write(tmp_path / "train.json", data)
+    task = made(path, dev=path)
+    number = next(n for n in range(len(task.dev)) if right(task, n)[0])
+    first = int(task.batch([number], "dev").targets["allowed"][0].nonzero()[1])
+    outputs = {number: [(first, first, 1.0), (0, 0, 0.0)]}
+    assert task.prediction_file(outputs) == {"r1": "The"}
+    assert task.score(outputs)["exact_match"] == 100 and task.score(outputs)["f1"] == 0
+    data[0]["paragraphs"][0]["qas"][0]["is_impossible"] = False
+    two = made(write(path, data), dev=path)
+    assert two.score(outputs)["exact_match"] == 0 and two.score(outputs)["f1"] == 0
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
 def test_questions_of_ones_own(tmp_path: Path, kind: str) -> None:
     rows = [

@@ -131,6 +131,15 @@ def test_a_genome_as_a_task(genome: Path) -> None:
     assert task.batch([0, 1]).target_count() > 40
 
 
+def test_several_sequences_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.fna"
+    path.write_text("".join(f">s{n}\n{base * 600}\n" for n, base in enumerate("ACG")))
+    task = made(path, splits=1, draws=1, vocabulary=40)
+    # No base is unknown, also one that was never seen.
+    assert set("".join(task.texts(task._rows["dev"].tokens(0, 0, 999)))) <= set("G[SEP]")
+    assert len(task._rows["train"].lengths) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -150,3 +159,7 @@ def test_what_is_wrong(tmp_path: Path, name: str, text: str, message: str) -> No
 def test_settings_that_do_not_fit(text: Path) -> None:
     with pytest.raises(ValueError, match="share must lie between 0 and 1"):
         made(text, share=1.5)
+    path = text.parent / "a.fa"
+    path.write_text(">x\n" + "ACGT" * 400)
+    with pytest.raises(ValueError, match=r"vocabulary must be at least 21 \(all letters and 5"):
+        made(path, vocabulary=10)

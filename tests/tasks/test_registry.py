@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,12 @@ def test_examples_are_a_sequence() -> None:
     assert list(found) == [0, 10, 20] and found[-1] == 20 and found[1:] == [10, 20]
     with pytest.raises(IndexError, match="there are 3 examples, asked for number 3"):
         found[3]
+
+
+def test_tasks_are_light_to_import() -> None:
+    code = (
+        "import sys, longspan.tasks; longspan.tasks.make('recall').batch([0]); "
+        "print([n for n in ('tokenizers', 'sacrebleu', 'seqeval', 'rich') if n in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.strip() == "[]", found.stderr

@@ -12,6 +12,8 @@ import torch
 
 from longspan import tasks
 from longspan.tasks.squad import Squad, asked
+from longspan.tasks.squad_windows import Reader
+from longspan.tasks.tokenizing import load_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -175,6 +177,21 @@ def test_questions_without_answers(tmp_path: Path) -> None:
     assert scores["best_f1"] == 100 and scores["best_no_answer"] == -4.0
 
 
+def test_answers_without_words_count_in_the_first_version_alone(tmp_path: Path) -> None:
+    data = articles()
+    data[0]["paragraphs"][0]["qas"] = [question("r1", "Where?", RIVER, "the Alps", "The", ".")]
+    path = write(tmp_path / "train.json", data)
+    task = made(path, dev=path)
+    number = next(n for n in range(len(task.dev)) if right(task, n)[0])
+    first = int(task.batch([number], "dev").targets["allowed"][0].nonzero()[1])
+    outputs = {number: [(first, first, 1.0), (0, 0, 0.0)]}
+    assert task.prediction_file(outputs) == {"r1": "The"}
+    assert task.score(outputs)["exact_match"] == 100 and task.score(outputs)["f1"] == 0
+    data[0]["paragraphs"][0]["qas"][0]["is_impossible"] = False
+    two = made(write(path, data), dev=path)
+    assert two.score(outputs)["exact_match"] == 0 and two.score(outputs)["f1"] == 0
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
 def test_questions_of_ones_own(tmp_path: Path, kind: str) -> None:
     rows = [
@@ -313,7 +330,8 @@ def test_tokens_are_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_someone_asks(folder: Path, tmp_path: Path) -> None:
     task = made(folder)
     assert [path.name for path in task.save(tmp_path)] == ["tokenizer.json"]
-    windows = asked(task.reader, [("Where was he born?", KING), ("Where does it rise?", RIVER)])
+    reader = Reader(load_tokenizer(tmp_path), 64, 16, 16)
+    windows = asked(reader, [("Where was he born?", KING), ("Where does it rise?", RIVER)])
     batch = windows.batch(range(len(windows)))
     assert batch.target_count() == len(windows)
     second = next(n for n in range(len(windows)) if windows[n].question == 1)

@@ -13,7 +13,7 @@ from ..errors import need_int
 from .batch import Batch, padded, real_of
 from .classify_files import Fields, Labelled, read_labelled
 from .task import Examples, Task, apart
-from .tokenizing import Cache, readable, special_token, token_rows, tokenizer_of
+from .tokenizing import Cache, readable, save_tokenizer, special_token, token_rows, tokenizer_of
 
 __all__ = ["Classify", "shortened"]
 
@@ -156,9 +156,7 @@ class Classify(Task):
 
     def save(self, folder: Path) -> list[Path]:
         """Writes the tokenizer."""
-        path = folder / "tokenizer.json"
-        path.write_text(self.tokenizer.to_str(), encoding="utf-8")
-        return [path]
+        return [save_tokenizer(self.tokenizer, folder)]
 
     def _rows(self, found: list[Labelled], cache: Cache) -> Examples[Row]:
         first = token_rows(self.tokenizer, [own.text for own in found], "tokenising", cache=cache)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from .reading import read_lines
 
-__all__ = ["documents_of", "read_fasta"]
+__all__ = ["LETTERS", "documents_of", "read_fasta"]
 
 # A piece has so many bases, a document so many pieces.
 BASES = (500, 1000)
 PIECES = (50, 100)
 
 # The bases, and the letters for "one of these".
-LETTERS = set("ACGTURYSWKMBDHVN")
+LETTERS = "ACGTURYSWKMBDHVN"
 
 
 def read_fasta(path: Path) -> list[str]:
@@ -31,7 +31,7 @@ def read_fasta(path: Path) -> list[str]:
         if not found:
             raise ValueError(f"{path}, line {number}: a FASTA file begins with a line of '>'")
         own = line.upper()
-        strange = set(own) - LETTERS
+        strange = set(own) - set(LETTERS)
         if strange:
             raise ValueError(f"{path}, line {number}: {min(strange)!r} is not a base")
         found[-1].append(own)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import need_int, need_number
 from .batch import NOT_COUNTED, Batch, padded, real_of
-from .fasta import documents_of, read_fasta
+from .fasta import LETTERS, documents_of, read_fasta
 from .reading import kind_of, read_lines, source_of, splits_of
 from .task import Examples, Task, apart
 from .token_files import Ragged
@@ -22,6 +22,7 @@ from .tokenizing import (
     learn_pieces,
     load_tokenizer,
     readable,
+    save_tokenizer,
     special_token,
     token_rows,
     tokenizer_of,
@@ -57,8 +58,8 @@ class Masked(Task):
             and one to be measured on (`dev…`, `val…`, `test…`). Plain, .gz or .xz.
             A genome is cut, `splits` times and each time anew, into pieces of 500 to 1,000 bases,
             and documents of 50 to 100 pieces, between which there is a `[SEP]` (BigBird's way).
-        dev: the file to be measured on; without any, every tenth document of the first split (of
-            a genome in one sequence, its last twentieth).
+        dev: the file to be measured on; without any, every tenth document, or sequence of DNA (of
+            a single one, the last twentieth).
         length: the most tokens of a row.
         share: of the tokens that are asked; None for 15 % of a text's and 10 % of a genome's.
         draws: how many examples a stretch is.
@@ -122,8 +123,10 @@ class Masked(Task):
         pieces = [piece for document in learn for piece in document]
         if self.dna and tokenizer is None:
             # One split has every base; more would only repeat them.
-            folder = learn_pieces(pieces[: len(pieces) // splits + 1], vocabulary, cache=cache)
-            self.tokenizer = load_tokenizer(folder)
+            some = pieces[: len(pieces) // splits + 1]
+            self.tokenizer = load_tokenizer(
+                learn_pieces(some, vocabulary, letters=LETTERS, cache=cache)
+            )
         else:
             self.tokenizer = tokenizer_of(tokenizer, pieces, vocabulary, cache=cache)
         self.vocabulary = self.tokenizer.get_vocab_size()
@@ -181,9 +184,7 @@ class Masked(Task):
 
     def save(self, folder: Path) -> list[Path]:
         """Writes the tokenizer."""
-        path = folder / "tokenizer.json"
-        path.write_text(self.tokenizer.to_str(), encoding="utf-8")
-        return [path]
+        return [save_tokenizer(self.tokenizer, folder)]
 
     def _genome(self, train: Path, dev: Path | None) -> tuple[list[list[str]], list[list[str]]]:
         sequences = read_fasta(train)

@@ -12,11 +12,11 @@ from .batch import Batch
 from .reading import Splits, source_of, splits_of
 from .sample import sample
 from .squad_files import QUESTION_KINDS, Question, Questions, read_questions
-from .squad_metric import best_threshold, exact_match, f1
+from .squad_metric import best_threshold, exact_match, f1, normalized
 from .squad_windows import Found, Reader, Tokens, Windows, tokens_in_memory, write_tokens
 from .task import Task
 from .token_files import cached, hash_of
-from .tokenizing import readable, tokenizer_of
+from .tokenizing import readable, save_tokenizer, tokenizer_of
 
 __all__ = ["Squad", "asked"]
 
@@ -123,7 +123,7 @@ class Squad(Task):
         exact, overlap = {}, {}
         for number, question in questions.items():
             text = self._given(found[number], two)
-            answers = [answer.text for answer in question.answers] or [""]
+            answers = _right(question, two)
             exact[number] = exact_match(text, answers)
             overlap[number] = f1(text, answers, unanswerable=two)
         scores = {
@@ -166,9 +166,7 @@ class Squad(Task):
 
     def save(self, folder: Path) -> list[Path]:
         """Writes the tokenizer."""
-        path = folder / "tokenizer.json"
-        path.write_text(self.tokenizer.to_str(), encoding="utf-8")
-        return [path]
+        return [save_tokenizer(self.tokenizer, folder)]
 
     def _split(self, split: str) -> Windows:
         found = self.examples(split)
@@ -260,6 +258,16 @@ def _apart(questions: Questions, path: Path) -> tuple[Questions, Questions]:
     return learn, measure
 
 
+def _right(question: Question, unanswerable: bool) -> list[str]:
+    """The texts that an answer is compared with. The script of 2.0 leaves out those without words,
+    and has an empty one where nothing is left.
+    """
+    texts = [answer.text for answer in question.answers]
+    if unanswerable:
+        texts = [text for text in texts if normalized(text)]
+    return texts or [""]
+
+
 def _of_answerable(
     questions: Mapping[int, Question],
     found: Mapping[int, Found],
@@ -276,7 +284,7 @@ def _of_answerable(
     if lacking:
         scores["no_answer_accuracy"] = _percent([exact[n] for n in lacking])
     spans = {
-        str(n): f1(found[n].text, [a.text for a in question.answers] or [""], unanswerable=True)
+        str(n): f1(found[n].text, _right(question, True), unanswerable=True)
         for n, question in questions.items()
     }
     best = best_threshold(

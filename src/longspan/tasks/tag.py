@@ -15,7 +15,7 @@ from .progress import progress
 from .reading import read_lines, source_of, splits_of
 from .task import Examples, Task, apart
 from .token_files import Ragged, RaggedWriter, cached, hash_of
-from .tokenizing import AT_ONCE, Cache, readable, special_token, tokenizer_of
+from .tokenizing import AT_ONCE, Cache, readable, save_tokenizer, special_token, tokenizer_of
 
 __all__ = ["Piece", "Tag"]
 
@@ -178,9 +178,7 @@ class Tag(Task):
 
     def save(self, folder: Path) -> list[Path]:
         """Writes the tokenizer."""
-        path = folder / "tokenizer.json"
-        path.write_text(self.tokenizer.to_str(), encoding="utf-8")
-        return [path]
+        return [save_tokenizer(self.tokenizer, folder)]
 
     def _tokens(self, texts: list[Text], cache: Cache) -> tuple[Ragged, Ragged]:
         """Each text's tokens, and which of them is the first of each word."""

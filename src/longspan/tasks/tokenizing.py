@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..nn.storing import aside
 from .progress import progress
 from .token_files import Ragged, RaggedWriter, cached, hash_of
 
@@ -18,6 +19,7 @@ __all__ = [
     "learn_tokenizer",
     "load_tokenizer",
     "readable",
+    "save_tokenizer",
     "special_token",
     "token_rows",
     "tokenizer_of",
@@ -59,6 +61,13 @@ def load_tokenizer(path: str | Path) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> Path:
+    """Writes a tokenizer as `load_tokenizer` reads it, to the side and renamed; gives its path."""
+    with aside(folder) as place:
+        (place / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
+    return folder / "tokenizer.json"
 
 
 def tokenizer_of(
@@ -114,10 +123,11 @@ def learn_tokenizer(
     return tokenizer
 
 
-def learn_pieces(texts: Sequence[str], vocabulary: int, *, cache: Cache) -> Path:
-    """The folder of a BPE over texts that have no words, such as DNA; learned once."""
+def learn_pieces(texts: Sequence[str], vocabulary: int, *, letters: str, cache: Cache) -> Path:
+    """The folder of a BPE over texts that have no words and are written in these letters, such as
+    DNA; learned once.
+    """
     tokenizers = _tokenizers()
-    letters = sorted({letter for text in texts for letter in text})
     if vocabulary < len(letters) + len(MARKS):
         raise ValueError(
             f"vocabulary must be at least {len(letters) + len(MARKS)} (all letters and "
@@ -129,7 +139,7 @@ def learn_pieces(texts: Sequence[str], vocabulary: int, *, cache: Cache) -> Path
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=vocabulary,
             special_tokens=list(MARKS),
-            initial_alphabet=letters,
+            initial_alphabet=sorted(letters),
             show_progress=False,
         )
         # The learner looks for the best pair in whole words, which a genome's would be long.
@@ -137,7 +147,7 @@ def learn_pieces(texts: Sequence[str], vocabulary: int, *, cache: Cache) -> Path
         tokenizer.train_from_iterator(parts, trainer)
         tokenizer.save(str(folder / "tokenizer.json"))
 
-    key = {"texts": hash_of(texts), "vocabulary": vocabulary, "of": "pieces"}
+    key = {"texts": hash_of(texts), "vocabulary": vocabulary, "letters": letters}
     return cached("tokenizer", key, make, cache=cache)
 
 

@@ -13,7 +13,7 @@ from ..errors import describe, need_int
 from .batch import NOT_COUNTED, Batch, padded, real_of
 from .reading import SourceFile, read_lines, source_of, splits_of
 from .task import Examples, Task, apart
-from .tokenizing import Cache, readable, special_token, token_rows, tokenizer_of
+from .tokenizing import Cache, readable, save_tokenizer, special_token, token_rows, tokenizer_of
 
 __all__ = ["Pair", "Translate"]
 
@@ -156,9 +156,7 @@ class Translate(Task):
 
     def save(self, folder: Path) -> list[Path]:
         """Writes the tokenizer."""
-        path = folder / "tokenizer.json"
-        path.write_text(self.tokenizer.to_str(), encoding="utf-8")
-        return [path]
+        return [save_tokenizer(self.tokenizer, folder)]
 
     def _text(self, tokens: Sequence[int]) -> str:
         found: str = self.tokenizer.decode([int(token) for token in tokens])

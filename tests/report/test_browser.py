@@ -101,7 +101,9 @@ def test_tokens_are_coloured_by_reach(path: Path) -> None:
     assert seen_in(page) == []
     # The learned window differs from token to token: it is shown first.
     assert len(page.one("select", id="view").all("option")) == 2
-    assert "answer here: text: a watchman" in page.one(id="sight").text
+    assert "answer here: “a watchman” (score 3.5)" in page.one(id="sight").text
+    answer = [place for place, token in enumerate(tokens) if "answer" in classes(token)]
+    assert answer == [18, 19]
 
 
 def test_a_chosen_token_shows_what_it_sees(path: Path) -> None:

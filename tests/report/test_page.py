@@ -175,7 +175,7 @@ def test_all_that_comes_from_files_is_escaped(tmp_path: Path) -> None:
         task=evil,
         metric=evil,
         settings={evil: evil},
-        look=look_of(tokens=[evil, "<script>", "b", "c"]) | {"answer": {evil: evil}},
+        look=look_of(tokens=[evil, "<script>", "b", "c"]) | {"answer": {"text": evil, evil: evil}},
     )
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 1, "stage": evil, "kind": evil, "loss": 1.0, evil: 1}))
@@ -189,7 +189,7 @@ def test_all_that_comes_from_files_is_escaped(tmp_path: Path) -> None:
     assert evil in page.one("h1").text
     data = json.loads(page.one("script", id="documents").text)
     assert data["texts"][0]["tokens"][1].strip() == "<script>"
-    assert data["views"][0]["answer"] == [[evil, evil]]
+    assert data["views"][0]["answer"] == {"text": evil, "rest": [f"{evil} {evil}"]}
 
 
 def test_broken_runs_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:

@@ -164,6 +164,8 @@ def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
 
 
 def _mechanism_name(run: Run) -> str:
+    if "mechanism" in run.config and run.config["mechanism"] is None:
+        return "full attention"
     for found in (run.config.get("mechanism"), run.result.get("mechanism")):
         kinds = []
         for layer in found if isinstance(found, list) else [found]:

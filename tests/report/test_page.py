@@ -140,6 +140,21 @@ def test_every_section_is_there(six: Element) -> None:
     assert len([p for p in six.all("path") if "error" in (p.attributes["class"] or "")]) == 6
 
 
+def test_many_setups_are_numbered_in_charts_of_quality(tmp_path: Path, six: Element) -> None:
+    runs = [write_run(tmp_path / str(k), settings={"mean_reach": k}) for k in range(8)]
+    page = read_page(report.write(runs, tmp_path / "report.html"))
+    cost = page.one("section", id="cost")
+    keys = [entry.text for entry in cost.one("ul", class_="keys").all("li")]
+    assert keys[7] == "8  learned window, mean reach 7"
+    labels = [t.text for t in cost.all("text") if "name" in (t.attributes.get("class") or "")]
+    assert sorted(labels) == sorted("12345678" * 2)
+    assert six.one("section", id="cost").all("ul") == []
+
+
+def test_the_document_that_differs_most_is_first(six: Element) -> None:
+    assert json.loads(six.one("script", id="documents").text)["first"] == 1
+
+
 def test_ids_are_unique_and_pictures_labelled(six: Element) -> None:
     ids = [element.attributes["id"] for element in six.all() if "id" in element.attributes]
     assert len(ids) == len(set(ids))

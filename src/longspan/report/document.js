@@ -70,6 +70,10 @@ if (document.getElementById("documents")) {
       rest.textContent = ` … the first ${count.toLocaleString("en")} of ${text.of.toLocaleString("en")} tokens`;
       list.append(rest);
     }
+    const there = { whole: text.global.length, asked: text.question.length, answer: view.answer?.end >= 0 };
+    for (const [name, any] of Object.entries(there)) {
+      document.querySelector(`.legend .${name}`).hidden = !any;
+    }
     if (chosen >= count) chosen = pinned = -1;
   };
 

@@ -142,7 +142,7 @@ def _data(chosen: Sequence[tuple[Setup, Look]], share: float) -> dict[str, Any]:
     for setup, look in chosen:
         n = length_of(look)
         shown = n if share >= 1 else min(n, max(FEWEST_TOKENS, math.floor(n * share)))
-        text = {
+        text: dict[str, Any] = {
             "tokens": shown_tokens(look.tokens[:shown]),
             "question": _places(look.question or [], shown),
             "global": _places(look.is_global, shown),
@@ -165,15 +165,19 @@ def _data(chosen: Sequence[tuple[Setup, Look]], share: float) -> dict[str, Any]:
                 ],
             }
         )
-    # Where all tokens look equally far there is little to see: such a view is not the first.
-    differing = [
-        any(_differs(head) for layer in look.layers for head in layer.heads) for _, look in chosen
+    # The more the tokens differ, the more there is to see: that view is the first.
+    distinct = [
+        len(
+            {
+                round(reach, 1)
+                for layer in look.layers
+                for head in layer.heads
+                for reach in head.reach
+            }
+        )
+        for _, look in chosen
     ]
-    return {"texts": texts, "views": views, "first": differing.index(True) if any(differing) else 0}
-
-
-def _differs(head: Head) -> bool:
-    return len(set(head.reach)) > 1
+    return {"texts": texts, "views": views, "first": distinct.index(max(distinct))}
 
 
 def _places(flags: Sequence[bool], shown: int) -> list[int]:

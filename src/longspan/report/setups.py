@@ -148,7 +148,10 @@ def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
             for key in flat[place]
             if key not in keys and any(f[key] != flat[place][key] for f in alike)
         ]
-        told = [f"{key.rsplit('.', 1)[-1]} {flat[place][key]}" for key in keys[:MOST_DIFFERENCES]]
+        told = [
+            f"{key.rsplit('.', 1)[-1].replace('_', ' ')} {flat[place][key]}"
+            for key in keys[:MOST_DIFFERENCES]
+        ]
         names.append(", ".join([base, *told]) if len(alike) > 1 else base)
     tasks = {group[0].task for group in groups}
     if len(tasks) > 1:

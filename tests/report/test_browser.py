@@ -101,7 +101,11 @@ def test_tokens_are_coloured_by_reach(path: Path) -> None:
     assert seen_in(page) == []
     # The learned window differs from token to token: it is shown first.
     assert len(page.one("select", id="view").all("option")) == 2
-    assert "answer here: text: a watchman" in page.one(id="sight").text
+    assert "answer here: “a watchman” (score 3.5)" in page.one(id="sight").text
+    answer = [place for place, token in enumerate(tokens) if "answer" in classes(token)]
+    assert answer == [18, 19]
+    legend = page.one("p", class_="legend").all("span")
+    assert not any("hidden" in sample.attributes for sample in legend)
 
 
 def test_a_chosen_token_shows_what_it_sees(path: Path) -> None:
@@ -192,6 +196,14 @@ def test_a_script_in_a_token_is_text(tmp_path: Path) -> None:
     page = opened(report.write([run], tmp_path / "report.html"), "token=1")
     assert page.one("span", id="token-0").text.strip() == evil
     assert "gone" not in page.one("head").one("title").text
+
+
+def test_the_legend_names_only_what_is_there(tmp_path: Path) -> None:
+    look = look_of() | {"question": None, "global": [False] * 120, "answer": None}
+    run = write_run(tmp_path / "run", look=look)
+    page = opened(report.write([run], tmp_path / "report.html"))
+    legend = page.one("p", class_="legend").all("span")
+    assert [s.text for s in legend if "hidden" in s.attributes] == ["global", "question", "answer"]
 
 
 def test_a_page_without_documents_runs(tmp_path: Path) -> None:

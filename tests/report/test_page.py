@@ -140,6 +140,21 @@ def test_every_section_is_there(six: Element) -> None:
     assert len([p for p in six.all("path") if "error" in (p.attributes["class"] or "")]) == 6
 
 
+def test_many_setups_are_numbered_in_charts_of_quality(tmp_path: Path, six: Element) -> None:
+    runs = [write_run(tmp_path / str(k), settings={"mean_reach": k}) for k in range(8)]
+    page = read_page(report.write(runs, tmp_path / "report.html"))
+    cost = page.one("section", id="cost")
+    keys = [entry.text for entry in cost.one("ul", class_="keys").all("li")]
+    assert keys[7] == "8  learned window, mean reach 7"
+    labels = [t.text for t in cost.all("text") if "name" in (t.attributes.get("class") or "")]
+    assert sorted(labels) == sorted("12345678" * 2)
+    assert six.one("section", id="cost").all("ul") == []
+
+
+def test_the_document_that_differs_most_is_first(six: Element) -> None:
+    assert json.loads(six.one("script", id="documents").text)["first"] == 1
+
+
 def test_ids_are_unique_and_pictures_labelled(six: Element) -> None:
     ids = [element.attributes["id"] for element in six.all() if "id" in element.attributes]
     assert len(ids) == len(set(ids))
@@ -175,7 +190,7 @@ def test_all_that_comes_from_files_is_escaped(tmp_path: Path) -> None:
         task=evil,
         metric=evil,
         settings={evil: evil},
-        look=look_of(tokens=[evil, "<script>", "b", "c"]) | {"answer": {evil: evil}},
+        look=look_of(tokens=[evil, "<script>", "b", "c"]) | {"answer": {"text": evil, evil: evil}},
     )
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 1, "stage": evil, "kind": evil, "loss": 1.0, evil: 1}))
@@ -189,7 +204,7 @@ def test_all_that_comes_from_files_is_escaped(tmp_path: Path) -> None:
     assert evil in page.one("h1").text
     data = json.loads(page.one("script", id="documents").text)
     assert data["texts"][0]["tokens"][1].strip() == "<script>"
-    assert data["views"][0]["answer"] == [[evil, evil]]
+    assert data["views"][0]["answer"] == {"text": evil, "rest": [f"{evil} {evil}"]}
 
 
 def test_broken_runs_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:

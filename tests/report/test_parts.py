@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 
 from longspan.report.charts import Line, line_chart
-from longspan.report.document import _packed, _packed_head, shown_tokens
-from longspan.report.looks import look_from
+from longspan.report.document import _answer, _packed, _packed_head, shown_tokens
+from longspan.report.looks import Look, look_from
 from longspan.report.markup import Markup, embedded_json, joined, tag
 from longspan.report.numbers import compact, duration, memory, plain, with_spread
 from longspan.report.reading import read_run
@@ -139,6 +140,14 @@ def test_setups_are_named_by_what_differs(tmp_path: Path) -> None:
     ) == ["sliding window, window 64", "sliding window, window 128", "BigBird"]
 
 
+def test_a_setup_without_a_mechanism_is_full_attention(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text()) | {"mechanism": None}
+    (folder / "config.json").write_text(json.dumps(config))
+    (setup,) = setups_of([read_run(folder)])
+    assert setup.name == "full attention"
+
+
 def test_setups_of_different_tasks_say_so(tmp_path: Path) -> None:
     assert names(tmp_path, {}, {"task": "bytes", "metric": "bits"}) == [
         "learned window (squad)",
@@ -171,6 +180,12 @@ def test_tokens_are_shown_as_a_reader_expects(tokens: list[str], wanted: list[st
     assert shown_tokens(tokens) == wanted
 
 
+def whole(found: dict[str, Any]) -> Look:
+    look = look_from(found)
+    assert look is not None
+    return look
+
+
 def unpacked(packed: int | str, count: int) -> list[int]:
     if isinstance(packed, int):
         return [packed] * count
@@ -179,14 +194,14 @@ def unpacked(packed: int | str, count: int) -> list[int]:
 
 def test_intervals_are_stored_only_where_the_reach_does_not_give_them() -> None:
     found = look_of(count=40)
-    head = look_from(found).layers[0].heads[0]
+    head = whole(found).layers[0].heads[0]
     packed = _packed_head(head, 40, 40)
     assert set(packed) == {"reach", "unit"}
     units = unpacked(packed["reach"], 40)
     assert [u * packed["unit"] for u in units] == pytest.approx(head.reach, abs=0.1)
 
     found["layers"][0]["heads"][0]["high"] = list(range(40))  # causal
-    packed = _packed_head(look_from(found).layers[0].heads[0], 40, 40)
+    packed = _packed_head(whole(found).layers[0].heads[0], 40, 40)
     assert packed["right"] == 0
     assert "left" not in packed
 
@@ -194,7 +209,23 @@ def test_intervals_are_stored_only_where_the_reach_does_not_give_them() -> None:
 def test_long_reaches_fit_by_a_coarser_unit() -> None:
     found = look_of(count=4)
     found["layers"][0]["heads"][0]["reach"] = [1e6, 5e5, 0.0, 1.0]
-    packed = _packed_head(look_from(found).layers[0].heads[0], 4, 4)
+    packed = _packed_head(whole(found).layers[0].heads[0], 4, 4)
     units = unpacked(packed["reach"], 4)
     assert [u * packed["unit"] for u in units] == pytest.approx([1e6, 5e5, 0, 1], abs=31)
     assert _packed([3, 3, 3]) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        (None, None),
+        ({}, None),
+        ({"text": "b c", "score": 1.23456}, {"text": "b c", "rest": ["score 1.235"]}),
+        ({"start": 1, "end": 2}, {"start": 1, "end": 2, "text": "b c", "rest": []}),
+        ({"start": 2, "end": 1}, {"rest": ["start 2", "end 1"]}),
+        ({"start": 0, "end": 9}, {"rest": ["start 0", "end 9"]}),
+        ({"start": True, "end": "x", "all": [1]}, {"rest": ["start True", "end x"]}),
+    ],
+)
+def test_answers(answer: dict[str, Any] | None, wanted: dict[str, Any] | None) -> None:
+    assert _answer(answer, ["a", " b", " c"]) == wanted

@@ -119,11 +119,25 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
     ]
 
 
+def test_a_reach_without_end_goes_as_far_as_is_seen() -> None:
+    found = look_of(count=9)
+    head = found["layers"][0]["heads"][0]
+    head["low"][6], head["high"][6], head["reach"][6] = 1, 8, None
+    look = look_from(found)
+    assert look is not None
+    assert look.layers[0].heads[0].reach[6] == 5
+
+
+@pytest.mark.parametrize("found", [None, look_of(count=9) | {"layers": []}])
+def test_looks_that_show_nothing_are_none(found: Any) -> None:
+    assert look_from(found) is None
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda look: look.update(tokens=[]), "tokens must be"),
-        (lambda look: look.update(layers=[]), "layers must be a list"),
+        (lambda look: look.update(layers={}), "layers must be a list"),
         (lambda look: look.update(real=[True]), "real must say true or false for each of 9"),
         (lambda look: look["layers"][1].update(heads=None), r"layers\[1\].heads must be a list"),
         (

@@ -13,8 +13,8 @@ RESULTS = (
     "A row is a setup; numbers are means over its seeds, and ± is the sample deviation (for time "
     "and the like as a share of the mean). Bold and underlined is a best value that leads every "
     "other by more than both deviations together. Where the spread of the seeds does not allow to "
-    "say so, or there is only one seed, nothing is bold. Pairs are those that attention computed, "
-    "without padding."
+    "say so, or there is only one seed, nothing is bold. Pairs are those that attention computes "
+    "for an example, without padding."
 )
 COST = (
     "Each point is a setup; the further left, the cheaper. Bars reach one deviation of the seeds "

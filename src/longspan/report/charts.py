@@ -38,9 +38,10 @@ class Band(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A point: its name, the number of its colour, and its place with deviations."""
+    """A point: its name, what is written beside it, its colour, and its place with deviations."""
 
     name: str
+    label: str
     colour: int
     x: float
     y: float
@@ -228,14 +229,12 @@ def _names_beside(points: Sequence[Point], x: Scale, y: Scale) -> list[Markup]:
         taken.append((x(p.x) - 7, x(p.x) + 7, y(p.y) - 6, y(p.y) + 6))
         taken.append((x(p.x - p.x_deviation), x(p.x + p.x_deviation), y(p.y) - 1, y(p.y) + 1))
         taken.append((x(p.x) - 1, x(p.x) + 1, y(p.y + p.y_deviation), y(p.y - p.y_deviation)))
-    longest = int((WIDTH - LEFT - RIGHT) * 0.8 / LETTER)
     found = []
     for p in sorted(points, key=lambda p: -p.y):
-        name = p.name if len(p.name) <= longest else p.name[: longest - 1] + "…"
-        wide = len(name) * LETTER
+        wide = len(p.label) * LETTER
         left, top = _free_place(x(p.x), y(p.y), wide, taken)
         taken.append((left, left + wide, top, top + LINE))
-        found.append(_text(name, left, top + 12, "start", f"name c{p.colour % COLOURS}"))
+        found.append(_text(p.label, left, top + 12, "start", f"name c{p.colour % COLOURS}"))
     return found
 
 

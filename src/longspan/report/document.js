@@ -58,6 +58,7 @@ if (document.getElementById("documents")) {
     spans = text.tokens.map((token, at) => {
       const element = document.createElement("span");
       element.className = "token" + (asked.has(at) ? " asked" : "") + (whole.has(at) ? " whole" : "");
+      if (view.answer && at >= view.answer.start && at <= view.answer.end) element.className += " answer";
       element.id = `token-${at}`;
       element.setAttribute("role", "option");
       element.textContent = token;
@@ -68,6 +69,10 @@ if (document.getElementById("documents")) {
       const rest = document.createElement("em");
       rest.textContent = ` … the first ${count.toLocaleString("en")} of ${text.of.toLocaleString("en")} tokens`;
       list.append(rest);
+    }
+    const there = { whole: text.global.length, asked: text.question.length, answer: view.answer?.end >= 0 };
+    for (const [name, any] of Object.entries(there)) {
+      document.querySelector(`.legend .${name}`).hidden = !any;
     }
     if (chosen >= count) chosen = pinned = -1;
   };
@@ -206,8 +211,11 @@ if (document.getElementById("documents")) {
     list.removeAttribute("aria-activedescendant");
     if (i < 0) {
       colourAll();
-      const said = view.answer.map(([name, value]) => `${name}: ${value}`).join("; ");
-      sight.textContent = "Point at a token, tap it, or use the arrow keys." + (said ? ` The model's answer here: ${said}.` : "");
+      const answer = view.answer;
+      const quote = answer && "text" in answer ? `“${answer.text}”` : "";
+      const rest = answer && answer.rest.length ? ` (${answer.rest.join(", ")})` : "";
+      sight.textContent = "Point at a token, tap it, or use the arrow keys."
+        + (quote || rest ? ` The model's answer here: ${quote}${rest}.` : "");
     } else {
       const heads = shownHeads(), seen = counted(heads, i, new Int32Array(count));
       list.classList.add("looking");

@@ -12,6 +12,7 @@ from typing import Any
 from . import captions
 from .looks import Head, Look
 from .markup import Markup, embedded_json, joined, tag
+from .numbers import plain
 from .pictures import length_of, looks_of
 from .setups import Setup
 
@@ -128,6 +129,7 @@ def _legend() -> Markup:
         tag("span", "seen", class_="sample seen"),
         tag("span", "global", class_="sample whole"),
         tag("span", "question", class_="sample asked"),
+        tag("span", "answer", class_="sample answer"),
         tag("span", "chosen", class_="sample chosen"),
         class_="legend",
     )
@@ -140,7 +142,7 @@ def _data(chosen: Sequence[tuple[Setup, Look]], share: float) -> dict[str, Any]:
     for setup, look in chosen:
         n = length_of(look)
         shown = n if share >= 1 else min(n, max(FEWEST_TOKENS, math.floor(n * share)))
-        text = {
+        text: dict[str, Any] = {
             "tokens": shown_tokens(look.tokens[:shown]),
             "question": _places(look.question or [], shown),
             "global": _places(look.is_global, shown),
@@ -153,7 +155,7 @@ def _data(chosen: Sequence[tuple[Setup, Look]], share: float) -> dict[str, Any]:
             {
                 "name": setup.name,
                 "text": texts.index(text),
-                "answer": _answer(look.answer),
+                "answer": _answer(look.answer, text["tokens"]),
                 "layers": [
                     {
                         "mechanism": layer.mechanism,
@@ -163,25 +165,43 @@ def _data(chosen: Sequence[tuple[Setup, Look]], share: float) -> dict[str, Any]:
                 ],
             }
         )
-    # Where all tokens look equally far there is little to see: such a view is not the first.
-    differing = [
-        any(_differs(head) for layer in look.layers for head in layer.heads) for _, look in chosen
+    # The more the tokens differ, the more there is to see: that view is the first.
+    distinct = [
+        len(
+            {
+                round(reach, 1)
+                for layer in look.layers
+                for head in layer.heads
+                for reach in head.reach
+            }
+        )
+        for _, look in chosen
     ]
-    return {"texts": texts, "views": views, "first": differing.index(True) if any(differing) else 0}
-
-
-def _differs(head: Head) -> bool:
-    return len(set(head.reach)) > 1
+    return {"texts": texts, "views": views, "first": distinct.index(max(distinct))}
 
 
 def _places(flags: Sequence[bool], shown: int) -> list[int]:
     return [place for place, flag in enumerate(flags[:shown]) if flag]
 
 
-def _answer(answer: dict[str, Any] | None) -> list[list[str]]:
-    """What of an answer is short enough to be read."""
-    simple = {k: v for k, v in (answer or {}).items() if isinstance(v, (str, int, float))}
-    return [[str(name), str(value)[:200]] for name, value in simple.items()]
+def _answer(answer: dict[str, Any] | None, tokens: Sequence[str]) -> dict[str, Any] | None:
+    """An answer's text, its tokens where it names them, and the rest of it that is short."""
+    if not answer:
+        return None
+    rest = dict(answer)
+    text, start, end = rest.pop("text", None), rest.get("start"), rest.get("end")
+    found: dict[str, Any] = {}
+    if isinstance(start, int) and isinstance(end, int) and 0 <= start <= end < len(tokens):
+        found["start"], found["end"] = rest.pop("start"), rest.pop("end")
+        text = "".join(tokens[start : end + 1]) if text is None else text
+    if isinstance(text, str):
+        found["text"] = text.strip()[:300]
+    short = {k: v for k, v in rest.items() if isinstance(v, (str, int, float))}
+    found["rest"] = [
+        f"{name} {plain(value, 4) if isinstance(value, float) else str(value)[:100]}"
+        for name, value in short.items()
+    ]
+    return found
 
 
 def _packed_head(head: Head, n: int, shown: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from .setups import Setup, lower_is_better
 __all__ = [
     "curve_figures",
     "final_reach_figures",
+    "numbered",
     "quality_figures",
     "reach_figures",
     "reach_points",
@@ -25,6 +26,13 @@ MOST_REACH_POINTS = 48
 FEWEST_REACH_POINTS = 12
 MOST_REACH_POINTS_OF_ALL = 20_000  # in all curves and bands of a page
 MOST_LAYERS = 24
+MOST_NAMES = 6  # beside the points of one chart
+LONGEST_NAME = 30
+
+
+def numbered(setups: Sequence[Setup]) -> bool:
+    """Whether points are labelled by numbers, since their names would not fit beside them."""
+    return len(setups) > MOST_NAMES or any(len(setup.name) > LONGEST_NAME for setup in setups)
 
 
 def quality_figures(setups: Sequence[Setup]) -> list[Markup]:
@@ -36,12 +44,13 @@ def quality_figures(setups: Sequence[Setup]) -> list[Markup]:
         ("seconds", "seconds", "Quality against time"),
     ):
         points = []
-        for setup in setups:
+        for number, setup in enumerate(setups, start=1):
             across, up = setup.spread(name), setup.spread(metric)
             if across is not None and up is not None:
                 points.append(
                     Point(
                         setup.name,
+                        str(number) if numbered(setups) else setup.name,
                         setup.place,
                         across.mean,
                         up.mean,

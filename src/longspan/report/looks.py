@@ -47,8 +47,10 @@ class Look:
     answer: dict[str, Any] | None
 
 
-def look_from(found: Any) -> Look:
-    """A look from JSON; raises ValueError with what is wrong and where."""
+def look_from(found: Any) -> Look | None:
+    """A look from JSON, None if it has no layer; raises ValueError with what is wrong and where."""
+    if found is None:
+        return None
     if not isinstance(found, dict):
         raise ValueError("it must hold an object")
     tokens = found.get("tokens")
@@ -56,8 +58,10 @@ def look_from(found: Any) -> Look:
         raise ValueError("tokens must be a list of texts, and not empty")
     count = len(tokens)
     layers = found.get("layers")
-    if not isinstance(layers, list) or not layers:
-        raise ValueError("layers must be a list, and not empty")
+    if not isinstance(layers, list):
+        raise ValueError("layers must be a list")
+    if not layers:
+        return None
     question = found.get("question")
     answer = found.get("answer")
     return Look(
@@ -90,10 +94,17 @@ def _head(found: Any, where: str, count: int) -> Head:
             raise ValueError(
                 f"{where}: token {row} sees {first:g} to {last:g}, and there are {count} tokens"
             )
+    reach = found.get("reach")
+    if isinstance(reach, list) and len(reach) == count:
+        # A reach without end is written as null, since JSON has none: it goes as far as is seen.
+        reach = [
+            max(0, place - low[place], high[place] - place) if value is None else value
+            for place, value in enumerate(reach)
+        ]
     return Head(
         low=[int(value) for value in low],
         high=[int(value) for value in high],
-        reach=[max(0.0, r) for r in _numbers(found.get("reach"), f"{where}.reach", count)],
+        reach=[max(0.0, value) for value in _numbers(reach, f"{where}.reach", count)],
     )
 
 

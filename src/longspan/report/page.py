@@ -16,6 +16,7 @@ from .document import document_section
 from .figures import (
     curve_figures,
     final_reach_figures,
+    numbered,
     quality_figures,
     reach_figures,
     reach_points,
@@ -33,6 +34,7 @@ SCRIPTS = ("page.js", "charts.js", "document.js")
 
 Figures = Callable[[Sequence[Setup]], list[Markup]]
 SetupFigures = Callable[[Setup], list[Markup]]
+Keys = Callable[[Sequence[Setup]], Markup]
 
 
 def write(runs: Sequence[Path | str], path: Path | str) -> Path:
@@ -79,8 +81,12 @@ def page_of(runs: Sequence[Run]) -> str:
     groups = list(tasks.values())
     made = (
         ("results", "Results", _results(groups)),
-        ("cost", "Quality and cost", _each_task(groups, quality_figures, captions.COST)),
-        ("learning", "Learning", _each_task(groups, curve_figures, captions.LEARNING, keys=True)),
+        (
+            "cost",
+            "Quality and cost",
+            _each_task(groups, quality_figures, captions.COST, keys=_numbers),
+        ),
+        ("learning", "Learning", _each_task(groups, curve_figures, captions.LEARNING, keys=_keys)),
         ("reach", "Reach over training", _reach(setups)),
         ("final", "Reach at the end", _each_setup(setups, final_reach_figures, captions.FINAL)),
         ("document", "A document", _document(setups)),
@@ -167,7 +173,7 @@ def _each_task(
     figures: Figures,
     caption: str,
     *,
-    keys: bool = False,
+    keys: Keys | None = None,
 ) -> Markup | None:
     parts = []
     for group in groups:
@@ -176,8 +182,8 @@ def _each_task(
             continue
         if len(groups) > 1:
             parts.append(tag("h3", group[0].task or "Runs that name no task"))
-        if keys:
-            parts.append(_keys(group))
+        if keys is not None:
+            parts.append(keys(group))
         parts.append(tag("div", joined(drawn), class_="pair"))
     return joined([tag("p", caption, class_="note"), *parts]) if parts else None
 
@@ -220,6 +226,17 @@ def _heading(setup: Setup) -> Markup:
 def _keys(setups: Sequence[Setup]) -> Markup:
     entries = [
         tag("li", tag("i", class_=f"key c{setup.place % COLOURS}"), setup.name) for setup in setups
+    ]
+    return tag("ul", joined(entries), class_="keys")
+
+
+def _numbers(setups: Sequence[Setup]) -> Markup:
+    """Which number is which setup, where a chart has numbers for names."""
+    if not numbered(setups):
+        return Markup("")
+    entries = [
+        tag("li", tag("i", class_=f"key c{setup.place % COLOURS}"), f"{number}  {setup.name}")
+        for number, setup in enumerate(setups, start=1)
     ]
     return tag("ul", joined(entries), class_="keys")
 

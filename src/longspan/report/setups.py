@@ -148,7 +148,10 @@ def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
             for key in flat[place]
             if key not in keys and any(f[key] != flat[place][key] for f in alike)
         ]
-        told = [f"{key.rsplit('.', 1)[-1]} {flat[place][key]}" for key in keys[:MOST_DIFFERENCES]]
+        told = [
+            f"{key.rsplit('.', 1)[-1].replace('_', ' ')} {flat[place][key]}"
+            for key in keys[:MOST_DIFFERENCES]
+        ]
         names.append(", ".join([base, *told]) if len(alike) > 1 else base)
     tasks = {group[0].task for group in groups}
     if len(tasks) > 1:
@@ -164,6 +167,8 @@ def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
 
 
 def _mechanism_name(run: Run) -> str:
+    if "mechanism" in run.config and run.config["mechanism"] is None:
+        return "full attention"
     for found in (run.config.get("mechanism"), run.result.get("mechanism")):
         kinds = []
         for layer in found if isinstance(found, list) else [found]:

@@ -90,7 +90,7 @@ class Tiny:
         none = torch.full_like(tokens, NOT_COUNTED)
         targets: dict[str, Tensor]
         if self.objective == "spans":
-            targets = {"starts": where, "ends": where, "allowed": real}
+            targets = {"start": where, "end": where, "allowed": real}
         elif self.objective == "next":
             own = none.clone()
             own[:, :-1] = torch.where(real[:, 1:], tokens[:, 1:], NOT_COUNTED)
@@ -136,7 +136,7 @@ class Tiny:
         for number, own in outputs.items():
             asked = self.batch([number], split).targets
             if self.objective == "spans":
-                right += own[0][0] == int(asked["starts"][0])
+                right += own[0][0] == int(asked["start"][0])
             elif self.objective == "classes":
                 right += own == int(asked["classes"][0])
             elif self.objective == "tags":

@@ -89,11 +89,11 @@ class Objective:
 class Spans(Objective):
     """Where an answer begins and ends: the mean of the two, for every text that has one.
 
-    Targets `starts` and `ends` are int `(B,)`; `allowed`, bool `(B, N)`, says where answers may
+    Targets `start` and `end` are int `(B,)`; `allowed`, bool `(B, N)`, says where answers may
     lie.
     """
 
-    name, target = "spans", "starts"
+    name, target = "spans", "start"
 
     def head(self, body: nn.Module) -> nn.Module:
         return SpanAnswers(_config(body).width)
@@ -104,7 +104,7 @@ class Spans(Objective):
 
     def loss_of(self, scores: Any, batch: Batch) -> Tensor:
         begin, end = scores
-        both = _each(begin, batch.targets["starts"]) + _each(end, batch.targets["ends"])
+        both = _each(begin, batch.targets["start"]) + _each(end, batch.targets["end"])
         return both.sum() / 2
 
     def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:

@@ -1,0 +1,192 @@
+"""One class for a text, or for two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import need_int
+from .batch import Batch, padded, real_of
+from .classify_files import Fields, Labelled, read_labelled
+from .task import Examples, Task, apart
+from .tokenizing import Cache, readable, special_token, token_rows, tokenizer_of
+
+__all__ = ["Classify", "shortened"]
+
+
+class Row(NamedTuple):
+    """An example's tokens, the kinds of these, and its class."""
+
+    tokens: Tensor
+    types: Tensor
+    label: int
+
+
+class Classify(Task):
+    """Say of which class a text is, or how two texts are to one another.
+
+    A row is `[CLS] text [SEP]`, or `[CLS] text [SEP] second [SEP]`; its first token is global and
+    the class is read from it. What is too long is cut at its end, the longer text first. The
+    measure is accuracy in percent; beside it, F1 as a mean over classes.
+
+    Args:
+        data: TSV, CSV or JSONL whose fields have names, or a folder with a file for training
+            (`train…`) and one to be measured on (`dev…`, `val…`, `test…`); or a folder with a
+            folder of texts for each class, or with such folders under `train` and `dev` or `test`;
+            or a folder with Hyperpartisan's `articles….xml` and `ground-truth….xml`. Files are
+            plain, .gz or .xz.
+        dev: what to be measured on; without any, every tenth example of `data`.
+        text: the field of the text.
+        second: the field of a second text, if there is one.
+        label: the field of the class.
+        length: the most tokens of a row.
+        tokenizer: a `tokenizer.json` or a folder that has one; None to learn one.
+        vocabulary: the most tokens of one that is learned.
+        cache: the folder for tokens; `~/.cache/longspan` by default.
+
+    Attributes:
+        labels: the classes' names, in the order of their numbers.
+    """
+
+    name = "classify"
+    objective = "classes"
+    metric = "accuracy"
+
+    def __init__(
+        self,
+        data: str | Path | None = None,
+        *,
+        dev: str | Path | None = None,
+        text: str = "text",
+        second: str | None = None,
+        label: str = "label",
+        length: int = 512,
+        tokenizer: str | Path | None = None,
+        vocabulary: int = 8000,
+        cache: Cache = None,
+    ) -> None:
+        if data is None:
+            raise ValueError("classify: name the data, a file or folder of texts with labels")
+        need_int("classify: length", length, at_least=8)
+        self.data = str(data)
+        self.length = length
+        self.settings = {
+            "dev": None if dev is None else str(dev),
+            "text": text,
+            "second": second,
+            "label": label,
+            "length": length,
+            "tokenizer": None if tokenizer is None else str(tokenizer),
+            "vocabulary": vocabulary,
+        }
+        other = None if dev is None else Path(dev).expanduser()
+        read = read_labelled(Path(data).expanduser(), other, Fields(text, second, label))
+        self.files = read.files
+        learn, measure = read.train, read.dev
+        if measure is None:
+            learn, measure = apart(learn, data)
+        self.labels = sorted({own.label for own in (*learn, *measure)})
+        if len(self.labels) < 2:
+            raise ValueError(
+                f"{data}: {len(self.labels)} class in {len(learn) + len(measure)} examples; "
+                "at least two classes are needed"
+            )
+        self.classes = len(self.labels)
+        texts = [part for own in learn for part in (own.text, own.second) if part is not None]
+        self.tokenizer = tokenizer_of(tokenizer, texts, vocabulary, cache=cache)
+        self.vocabulary = self.tokenizer.get_vocab_size()
+        self.pad = special_token(self.tokenizer, "pad")
+        self._first = torch.tensor([special_token(self.tokenizer, "first")])
+        self._between = torch.tensor([special_token(self.tokenizer, "between")])
+        self.train = self._rows(learn, cache)
+        self.dev = self._rows(measure, cache)
+
+    def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
+        """Texts of these numbers."""
+        examples = self.examples(split)
+        rows = [examples[number] for number in numbers]
+        tokens = [row.tokens for row in rows]
+        real = real_of(tokens)
+        seen = torch.zeros_like(real)
+        seen[:, 0] = True
+        return Batch(
+            tokens=padded(tokens, self.pad),
+            real=real,
+            types=padded([row.types for row in rows], 0),
+            global_tokens=seen,
+            targets={"classes": torch.tensor([row.label for row in rows])},
+            numbers=list(numbers),
+        )
+
+    def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
+        """Accuracy, and the mean over classes of their F1, both in percent."""
+        examples = self.examples(split)
+        pairs = [(examples[number].label, int(given)) for number, given in outputs.items()]
+        right = sum(wanted == given for wanted, given in pairs)
+        parts = []
+        for label in range(len(self.labels)):
+            both = sum(wanted == given == label for wanted, given in pairs)
+            any_of = sum((wanted == label) + (given == label) for wanted, given in pairs)
+            if any_of:
+                parts.append(2 * both / any_of)
+        return {
+            "accuracy": 100 * right / len(pairs),
+            "macro_f1": 100 * sum(parts) / len(parts),
+        }
+
+    def predictions(self, outputs: Mapping[int, Any], split: str = "dev") -> list[dict[str, Any]]:
+        """For each text the class that was given, and its own."""
+        examples = self.examples(split)
+        return [
+            {
+                "number": number,
+                "label": self.labels[int(given)],
+                "right": self.labels[examples[number].label],
+            }
+            for number, given in sorted(outputs.items())
+        ]
+
+    def texts(self, tokens: Sequence[int]) -> list[str]:
+        """Tokens as they are in the vocabulary."""
+        return readable(self.tokenizer, tokens)
+
+    def save(self, folder: Path) -> list[Path]:
+        """Writes the tokenizer."""
+        path = folder / "tokenizer.json"
+        path.write_text(self.tokenizer.to_str(), encoding="utf-8")
+        return [path]
+
+    def _rows(self, found: list[Labelled], cache: Cache) -> Examples[Row]:
+        first = token_rows(self.tokenizer, [own.text for own in found], "tokenising", cache=cache)
+        second = None
+        if self.settings["second"] is not None:
+            texts = [own.second or "" for own in found]
+            second = token_rows(self.tokenizer, texts, "tokenising", cache=cache)
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        labels = [numbers[own.label] for own in found]
+
+        def row(number: int) -> Row:
+            parts = [first[number].long()]
+            parts += [] if second is None else [second[number].long()]
+            parts = shortened(parts, self.length - 1 - len(parts))
+            pieces = [torch.cat((part, self._between)) for part in parts]
+            pieces[0] = torch.cat((self._first, pieces[0]))
+            types = [torch.full((len(piece),), kind) for kind, piece in enumerate(pieces)]
+            return Row(torch.cat(pieces), torch.cat(types), labels[number])
+
+        return Examples(len(found), row)
+
+
+def shortened(parts: list[Tensor], room: int) -> list[Tensor]:
+    """One or two texts cut at their ends to so many tokens in all; the longer one is cut first."""
+    if len(parts) == 1:
+        return [parts[0][:room]]
+    a, b = (len(part) for part in parts)
+    if a + b > room:
+        half = room // 2
+        a, b = (a, room - a) if a <= half else (room - b, b) if b <= half else (room - half, half)
+    return [parts[0][:a], parts[1][:b]]

@@ -1,0 +1,105 @@
+"""Tasks by name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .birthplaces import Birthplaces
+from .bytes import Bytes
+from .classify import Classify
+from .masked import Masked
+from .recall import Recall
+from .squad import Squad
+from .tag import Tag
+from .task import Task
+from .translate import Translate
+
+__all__ = ["NAMES", "from_description", "kind_of_task", "make"]
+
+KINDS: dict[str, type[Task]] = {
+    kind.name: kind
+    for kind in (Birthplaces, Bytes, Classify, Masked, Recall, Squad, Tag, Translate)
+}
+
+NAMES = tuple(sorted(KINDS))
+
+
+def make(
+    name: str,
+    data: str | Path | None = None,
+    *,
+    cache: str | Path | None = None,
+    **settings: Any,
+) -> Task:
+    """The task of a name.
+
+    Args:
+        name: one of `NAMES`; or that of a task of one's own, as `package.module:Class` or
+            `path/to/file.py:Class`.
+        data: the file or folder to read; None for the sample that ships with longspan, or for a
+            task that is generated.
+        cache: the folder for what is made from the data once; `~/.cache/longspan` by default.
+        settings: those of the task's class.
+    """
+    kind: Any = kind_of_task(name)
+    known = [n for n in inspect.signature(kind).parameters if n not in ("data", "cache")]
+    for setting in settings:
+        if setting not in known:
+            near = difflib.get_close_matches(setting, known, 1)
+            meant = f" (did you mean {near[0]}?)" if near else ""
+            raise ValueError(
+                f"{name} has no setting {setting!r}{meant}; it has {', '.join(known) or 'none'}"
+            )
+    task: Task = kind(data, cache=cache, **settings)
+    task.called = name
+    return task
+
+
+def from_description(description: Mapping[str, Any], *, cache: str | Path | None = None) -> Task:
+    """The task that `Task.describe` described."""
+    name = description["name"]
+    task = kind_of_task(name).from_description(description, cache=cache)
+    task.called = name
+    return task
+
+
+def kind_of_task(name: str) -> type[Task]:
+    """The class of a task."""
+    if name in KINDS:
+        return KINDS[name]
+    if ":" in name:
+        return _own(name)
+    near = difflib.get_close_matches(name, NAMES, 1)
+    meant = f" (did you mean {near[0]}?)" if near else ""
+    raise ValueError(
+        f"there is no task {name!r}{meant}: choose one of {', '.join(NAMES)}, or name a class of "
+        "your own as package.module:Class or file.py:Class"
+    )
+
+
+def _own(name: str) -> type[Task]:
+    """A class by the module, or the file, that it is in."""
+    place, _, own = name.rpartition(":")
+    if place.endswith(".py"):
+        path = Path(place).expanduser()
+        if not path.is_file():
+            raise FileNotFoundError(f"task {name!r}: there is no file {path}")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            raise ValueError(f"task {name!r}: there is no module {error.name}") from error
+    found = getattr(module, own, None)
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise ValueError(f"task {name!r}: {place} has no class {own} that is a Task")
+    return found

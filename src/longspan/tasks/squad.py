@@ -1,0 +1,287 @@
+"""Questions whose answers are spans of a text, in SQuAD's form or one's own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import describe, need_int, need_number
+from .batch import Batch
+from .reading import Splits, source_of, splits_of
+from .sample import sample
+from .squad_files import QUESTION_KINDS, Question, Questions, read_questions
+from .squad_metric import best_threshold, exact_match, f1
+from .squad_windows import Found, Reader, Tokens, Windows, tokens_in_memory, write_tokens
+from .task import Task
+from .token_files import cached, hash_of
+from .tokenizing import readable, tokenizer_of
+
+__all__ = ["Squad", "asked"]
+
+
+class Squad(Task):
+    """Find the answer to a question in a text.
+
+    A row is `[CLS] question [SEP] text [SEP]`; the tokens of the question with the marks around it
+    are global. A text that is longer than a row is read through windows that overlap, and the
+    answer is the best span of them all. Measures are F1 and exact match in percent, as SQuAD's own
+    scripts give them.
+
+    Args:
+        data: a file, or a folder with one for training (`train…`) and one to be measured on
+            (`dev…`, `val…` or `test…`). A file is SQuAD's JSON (1.1, 2.0, SQuADShifts), or JSONL,
+            CSV or TSV with `question`, `context` and `answer`; plain, .gz or .xz. None for a few
+            articles of SQuAD that ship with longspan.
+        dev: the file to be measured on; without any, a tenth of the articles of `data` is kept
+            for that, the last ones.
+        by: a text is a `"paragraph"`, or a whole `"article"`: its paragraphs, joined.
+        length: the most tokens of a row.
+        stride: from the begin of a window on a text to the begin of the next; None for half of
+            `length`, or all the room that is left beside the question.
+        question_length: the most tokens of a question.
+        tokenizer: a `tokenizer.json`, or a folder that has one, such as that of a Hugging Face
+            checkpoint; None to learn one from the texts to learn from.
+        vocabulary: the most tokens of one that is learned.
+        no_answer: how much better "no answer" must score than the best span to be given, where
+            questions may have none.
+        cache: the folder for tokens; `~/.cache/longspan` by default.
+
+    Attributes:
+        misplaced: ids of questions with an answer that is not where the file says, or, in a file
+            of one's own, not in the text. They are not learned from.
+        tokenizer: of `tokenizers`.
+    """
+
+    name = "squad"
+    objective = "spans"
+    metric = "f1"
+
+    def __init__(
+        self,
+        data: str | Path | None = None,
+        *,
+        dev: str | Path | None = None,
+        by: Literal["paragraph", "article"] = "paragraph",
+        length: int = 384,
+        stride: int | None = None,
+        question_length: int = 64,
+        tokenizer: str | Path | None = None,
+        vocabulary: int = 8000,
+        no_answer: float = 0.0,
+        cache: str | Path | None = None,
+    ) -> None:
+        if by not in ("paragraph", "article"):
+            raise ValueError(f"squad: by must be 'paragraph' or 'article', got {describe(by)}")
+        need_int("squad: vocabulary", vocabulary, at_least=1)
+        need_number("squad: no_answer", no_answer)
+        if stride is None:
+            stride = max(1, min(length // 2, length - question_length - 4))
+        self.settings = {
+            "dev": None if dev is None else str(dev),
+            "by": by,
+            "length": length,
+            "stride": stride,
+            "question_length": question_length,
+            "tokenizer": None if tokenizer is None else str(tokenizer),
+            "vocabulary": vocabulary,
+            "no_answer": no_answer,
+        }
+        self.data = None if data is None else str(data)
+        self.no_answer = float(no_answer)
+        self.length = length
+        learn, measure = self._read(data, dev, by)
+        texts = [*learn.contexts, *(question.text for question in learn.questions)]
+        self.tokenizer = tokenizer_of(tokenizer, texts, vocabulary, cache=cache)
+        self.vocabulary = self.tokenizer.get_vocab_size()
+        self.reader = Reader(self.tokenizer, length, stride, question_length)
+        self.pad = self.reader.pad
+        self.train = self._windows("train", _learnable(learn), cache)
+        self.dev = self._windows("dev", measure, cache)
+
+    def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
+        """Windows of these numbers."""
+        return self._split(split).batch(numbers)
+
+    def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
+        """F1 and exact match over the questions that have a window among the outputs.
+
+        Where questions may have no answer, also F1 and exact match of those that have one, how
+        often those that have none were left unanswered, and the best F1 that any `no_answer`
+        gives, with that value.
+        """
+        windows = self._split(split)
+        found = windows.answers(outputs)
+        two = windows.source.unanswerable
+        questions = {n: windows.source.questions[n] for n in found}
+        exact, overlap = {}, {}
+        for number, question in questions.items():
+            text = self._given(found[number], two)
+            answers = [answer.text for answer in question.answers] or [""]
+            exact[number] = exact_match(text, answers)
+            overlap[number] = f1(text, answers, unanswerable=two)
+        scores = {
+            "f1": _percent(overlap.values()),
+            "exact_match": _percent(exact.values()),
+            "questions": float(len(questions)),
+        }
+        if two:
+            scores |= _of_answerable(questions, found, exact, overlap)
+        return scores
+
+    def predictions(self, outputs: Mapping[int, Any], split: str = "dev") -> list[dict[str, Any]]:
+        """For each question what was answered, where that lies, and the right answers."""
+        windows = self._split(split)
+        return [
+            {
+                "id": question.id,
+                "question": question.text,
+                "answer": self._given(own, windows.source.unanswerable),
+                "start": own.start,
+                "end": own.end,
+                "score": own.score,
+                "no_answer": own.absent,
+                "answers": [answer.text for answer in question.answers],
+            }
+            for question, own in self._by_question(windows, outputs)
+        ]
+
+    def prediction_file(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, str]:
+        """What SQuAD's scripts read: for each question's id the answer."""
+        windows = self._split(split)
+        return {
+            question.id: self._given(own, windows.source.unanswerable)
+            for question, own in self._by_question(windows, outputs)
+        }
+
+    def texts(self, tokens: Sequence[int]) -> list[str]:
+        """Tokens as they are in the vocabulary."""
+        return readable(self.tokenizer, tokens)
+
+    def save(self, folder: Path) -> list[Path]:
+        """Writes the tokenizer."""
+        path = folder / "tokenizer.json"
+        path.write_text(self.tokenizer.to_str(), encoding="utf-8")
+        return [path]
+
+    def _split(self, split: str) -> Windows:
+        found = self.examples(split)
+        assert isinstance(found, Windows)
+        return found
+
+    def _given(self, found: Found, unanswerable: bool) -> str:
+        return "" if unanswerable and found.absent > self.no_answer else found.text
+
+    def _by_question(
+        self, windows: Windows, outputs: Mapping[int, Any]
+    ) -> list[tuple[Question, Found]]:
+        found = windows.answers(outputs)
+        return [(windows.source.questions[n], own) for n, own in found.items()]
+
+    def _read(
+        self, data: str | Path | None, dev: str | Path | None, by: Literal["paragraph", "article"]
+    ) -> tuple[Questions, Questions]:
+        """What to learn from and what to be measured on; notes what was read."""
+        other = Path(dev).expanduser() if dev is not None else None
+        if data is None:
+            paths = Splits(sample("squad_train.json.xz"), other or sample("squad_dev.json.xz"))
+        else:
+            paths = splits_of(Path(data).expanduser(), other, QUESTION_KINDS)
+        self.files = [source_of(path) for path in paths if path is not None]
+        learn = read_questions(paths[0], by)
+        if paths[1] is not None:
+            measure = read_questions(paths[1], by)
+        else:
+            learn, measure = _apart(learn, paths[0])
+        self.misplaced = [*learn.misplaced, *measure.misplaced]
+        if self.misplaced:
+            count = sum(len(q.answers) for part in (learn, measure) for q in part.questions)
+            warnings.warn(
+                f"squad: {len(self.misplaced)} of {count} answers are not where the data says "
+                f"(the first is that of question {self.misplaced[0]!r}); they are not learned from",
+                stacklevel=4,
+            )
+        return learn, measure
+
+    def _windows(self, split: str, source: Questions, cache: str | Path | None) -> Windows:
+        key = {
+            "contexts": hash_of(source.contexts),
+            "questions": hash_of([question.text for question in source.questions]),
+            "tokenizer": hash_of([self.tokenizer.to_str()]),
+        }
+        folder = cached(
+            f"squad-{split}",
+            key,
+            lambda folder: write_tokens(folder, self.tokenizer, source),
+            cache=cache,
+        )
+        return Windows(self.reader, source, Tokens.read(folder))
+
+
+def asked(reader: Reader, questions: Sequence[tuple[str, str]]) -> Windows:
+    """Windows of questions that someone asks, each with the text to look in."""
+    texts = list(dict.fromkeys(context for _, context in questions))
+    source = Questions(contexts=texts, groups=list(range(len(texts))))
+    for number, (text, context) in enumerate(questions):
+        source.questions.append(Question(str(number), text, texts.index(context), (), False))
+    return Windows(reader, source, tokens_in_memory(reader.tokenizer, source))
+
+
+def _learnable(questions: Questions) -> Questions:
+    """Without the questions whose answers are all misplaced: nothing can be learned from them."""
+    kept = [
+        question
+        for question in questions.questions
+        if not question.answerable or any(answer.start is not None for answer in question.answers)
+    ]
+    if not kept:
+        raise ValueError("squad: no question to learn from has an answer that is in its text")
+    return Questions(
+        questions.contexts, questions.groups, kept, questions.misplaced, questions.unanswerable
+    )
+
+
+def _apart(questions: Questions, path: Path) -> tuple[Questions, Questions]:
+    """All but the last tenth of the articles, and these."""
+    groups = sorted(set(questions.groups))
+    count = max(1, len(groups) // 10)
+    if len(groups) < 2:
+        raise ValueError(f"{path} has one text alone: name a file to be measured on with dev=…")
+    learn, measure = questions.part(set(groups[:-count])), questions.part(set(groups[-count:]))
+    for part, name in ((learn, "first"), (measure, "last")):
+        if not part.questions:
+            raise ValueError(f"{path}: its {name} texts have no questions: name a file with dev=…")
+    return learn, measure
+
+
+def _of_answerable(
+    questions: Mapping[int, Question],
+    found: Mapping[int, Found],
+    exact: Mapping[int, float],
+    overlap: Mapping[int, float],
+) -> dict[str, float]:
+    """What SQuAD 2.0 also reports."""
+    scores = {}
+    having = [n for n, question in questions.items() if question.answerable]
+    lacking = [n for n, question in questions.items() if not question.answerable]
+    if having:
+        scores["has_answer_f1"] = _percent([overlap[n] for n in having])
+        scores["has_answer_exact_match"] = _percent([exact[n] for n in having])
+    if lacking:
+        scores["no_answer_accuracy"] = _percent([exact[n] for n in lacking])
+    spans = {
+        str(n): f1(found[n].text, [a.text for a in question.answers] or [""], unanswerable=True)
+        for n, question in questions.items()
+    }
+    best = best_threshold(
+        spans,
+        {str(n): found[n].absent for n in questions},
+        {str(n): question.answerable for n, question in questions.items()},
+    )
+    return scores | {"best_f1": best.score, "best_no_answer": best.value}
+
+
+def _percent(values: Any) -> float:
+    values = list(values)
+    return 100 * sum(values) / len(values)

@@ -1,0 +1,186 @@
+"""Questions about texts: SQuAD's JSON, or one's own as JSONL, CSV or TSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from .reading import kind_of, read_json, read_records
+
+__all__ = ["JSON_KINDS", "QUESTION_KINDS", "Answer", "Question", "Questions", "read_questions"]
+
+JSON_KINDS = (".json",)
+QUESTION_KINDS = (*JSON_KINDS, ".jsonl", ".ndjson", ".csv", ".tsv")
+
+SHAPE = '{"data": [{"paragraphs": [{"context": …, "qas": […]}]}]}'
+
+# Between the paragraphs of an article that is read as one text.
+BETWEEN = "\n"
+
+
+class Answer(NamedTuple):
+    """An answer, and the first character of its place in the context; None where it is not."""
+
+    text: str
+    start: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question.
+
+    Attributes:
+        id: its name in `predictions.json`.
+        text: what is asked.
+        context: the number of the text that it is about.
+        answers: the right ones, of which any will do.
+        answerable: False where SQuAD 2.0 says that the text does not tell.
+    """
+
+    id: str
+    text: str
+    context: int
+    answers: tuple[Answer, ...]
+    answerable: bool = True
+
+
+@dataclass(slots=True)
+class Questions:
+    """What a file holds.
+
+    Attributes:
+        contexts: the texts.
+        groups: for each text, the number of the article that it is from.
+        questions: about them.
+        misplaced: ids of questions with an answer that is not where the file says.
+        unanswerable: whether the file says of its questions whether they have an answer (2.0).
+    """
+
+    contexts: list[str] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    misplaced: list[str] = field(default_factory=list)
+    unanswerable: bool = False
+
+    def part(self, groups: set[int]) -> Questions:
+        """The texts and questions of some articles."""
+        kept = [n for n, group in enumerate(self.groups) if group in groups]
+        place = {old: new for new, old in enumerate(kept)}
+        questions = [
+            Question(q.id, q.text, place[q.context], q.answers, q.answerable)
+            for q in self.questions
+            if q.context in place
+        ]
+        there = {q.id for q in questions}
+        return Questions(
+            [self.contexts[n] for n in kept],
+            [self.groups[n] for n in kept],
+            questions,
+            [name for name in self.misplaced if name in there],
+            self.unanswerable,
+        )
+
+
+def read_questions(path: Path, by: Literal["paragraph", "article"] = "paragraph") -> Questions:
+    """The questions of a file, each with the paragraph or the whole article that it is about."""
+    found = Questions()
+    if kind_of(path) in JSON_KINDS:
+        _read_squad(path, by, found)
+    else:
+        _read_own(path, found)
+    if not found.questions:
+        raise ValueError(f"{path} has no questions")
+    return found
+
+
+def _read_squad(path: Path, by: str, found: Questions) -> None:
+    top = read_json(path)
+    if not isinstance(top, dict) or "data" not in top:
+        raise ValueError(
+            f"{path}: no 'data' at the top, where SQuAD's JSON has {SHAPE}; "
+            "questions of one's own are JSONL or CSV with question, context and answer"
+        )
+    for number, article in enumerate(_list(top, "data", f"{path}:")):
+        place = f"{path}: data[{number}]"
+        paragraphs = _list(article, "paragraphs", place)
+        texts = [
+            _text(paragraph, "context", f"{place}.paragraphs[{n}]")
+            for n, paragraph in enumerate(paragraphs)
+        ]
+        if by == "article":
+            found.contexts.append(BETWEEN.join(texts))
+            found.groups.append(number)
+        shift = 0
+        for n, paragraph in enumerate(paragraphs):
+            if by == "paragraph":
+                found.contexts.append(texts[n])
+                found.groups.append(number)
+            for question in _asked(paragraph, f"{place}.paragraphs[{n}]", shift, found):
+                found.questions.append(question)
+            if by == "article":
+                shift += len(texts[n]) + len(BETWEEN)
+
+
+def _asked(paragraph: Any, place: str, shift: int, found: Questions) -> Iterator[Question]:
+    """The questions of a paragraph, whose text begins at `shift` in the newest context."""
+    context = found.contexts[-1]
+    for number, entry in enumerate(_list(paragraph, "qas", place)):
+        here = f"{place}.qas[{number}]"
+        name = str(entry.get("id", here)) if isinstance(entry, dict) else here
+        text = _text(entry, "question", here)
+        answerable = not entry.get("is_impossible", False)
+        answers: list[Answer] = []
+        for own in _list(entry, "answers", here) if answerable else []:
+            answer = _text(own, "text", f"{here}.answers")
+            start = own.get("answer_start")
+            if not isinstance(start, int) or isinstance(start, bool):
+                raise ValueError(f"{here}.answers: answer_start must be a number, got {start!r}")
+            there = context.startswith(answer, start + shift) and start >= 0
+            if not there:
+                found.misplaced.append(name)
+            answers.append(Answer(answer, start + shift if there else None))
+        found.unanswerable |= "is_impossible" in entry or not answers
+        yield Question(name, text, len(found.contexts) - 1, tuple(answers), bool(answers))
+
+
+def _read_own(path: Path, found: Questions) -> None:
+    """Records with question, context and answer; the answer is found where it first occurs."""
+    numbers: dict[str, int] = {}
+    for line, record in enumerate(read_records(path, ("question", "context", "answer"))):
+        question = _text(record.values, "question", record.place)
+        context = _text(record.values, "context", record.place)
+        if context not in numbers:
+            numbers[context] = len(found.contexts)
+            found.contexts.append(context)
+            found.groups.append(numbers[context])
+        given = record.values["answer"]
+        texts = [text for text in (given if isinstance(given, list) else [given]) if text]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{record.place}: answer must be a text or a list of texts")
+        name = str(record.values.get("id") or line)
+        answers = []
+        for text in texts:
+            start = context.find(text)
+            if start < 0:
+                found.misplaced.append(name)
+            answers.append(Answer(text, start if start >= 0 else None))
+        found.unanswerable |= not texts
+        found.questions.append(
+            Question(name, question, numbers[context], tuple(answers), bool(texts))
+        )
+
+
+def _list(owner: Any, name: str, place: str) -> list[Any]:
+    found = owner.get(name) if isinstance(owner, dict) else None
+    if not isinstance(found, list):
+        raise ValueError(f"{place}: no list {name!r}, where SQuAD's JSON has {SHAPE}")
+    return found
+
+
+def _text(owner: Any, name: str, place: str) -> str:
+    found = owner.get(name) if isinstance(owner, dict) else None
+    if not isinstance(found, str):
+        raise ValueError(f"{place}: no text {name!r}")
+    return found

@@ -1,0 +1,145 @@
+"""What is made from files once, kept beside them and mapped into memory: tokens above all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+import tempfile
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+__all__ = ["Ragged", "RaggedWriter", "cached", "hash_of", "mapped"]
+
+# Changes when files of an earlier version could no longer be read, or would be read wrongly.
+FORMAT = 1
+
+
+def cached(
+    name: str,
+    key: Mapping[str, Any],
+    make: Callable[[Path], None],
+    *,
+    cache: str | Path | None = None,
+) -> Path:
+    """The folder with what `make` writes into a folder, which it is asked for once for a key.
+
+    Files are written to the side and renamed as one: a folder that is there is whole, and of two
+    processes that make it at once both get one.
+
+    Args:
+        name: what it is, for the folder's name.
+        key: all that it follows from, as JSON can hold it: hashes of files, settings.
+        make: writes the files.
+        cache: the folder of such folders; `~/.cache/longspan` by default.
+    """
+    place = Path(cache).expanduser() if cache is not None else Path.home() / ".cache" / "longspan"
+    text = json.dumps({"format": FORMAT, "name": name, **key}, sort_keys=True)
+    folder = place / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    if folder.is_dir():
+        return folder
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        side = Path(tempfile.mkdtemp(dir=place, prefix=".making-"))
+        try:
+            make(side)
+            try:
+                side.rename(folder)
+            except OSError:
+                # Another process was faster; what it made is the same.
+                if not folder.is_dir():
+                    raise
+        finally:
+            shutil.rmtree(side, ignore_errors=True)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise OSError(
+                errno.ENOSPC,
+                f"no space is left on the disk of {place} for {name}: free some, or name another "
+                "folder with cache=…",
+            ) from error
+        if isinstance(error, PermissionError | NotADirectoryError | FileExistsError):
+            raise type(error)(
+                f"cannot write to {place} ({error.strerror}): name another folder with cache=…"
+            ) from error
+        raise
+    return folder
+
+
+def hash_of(texts: Iterable[str]) -> str:
+    """A key for texts: SHA-256, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for text in texts:
+        # With its length, so that no two lists of texts read the same.
+        own = text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(own))
+        digest.update(own)
+    return digest.hexdigest()
+
+
+def mapped(path: Path, dtype: torch.dtype) -> Tensor:
+    """A file's numbers as a tensor whose memory is the file; writing to it does not reach it."""
+    count = path.stat().st_size // dtype.itemsize
+    if count == 0:
+        return torch.zeros(0, dtype=dtype)
+    return torch.from_file(str(path), shared=False, size=count, dtype=dtype)
+
+
+class RaggedWriter:
+    """Writes rows of whole numbers of any lengths, as `Ragged` reads them.
+
+    >>> with RaggedWriter(folder, "tokens") as rows: rows.add([4, 2])
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._values = (folder / f"{name}.values").open("wb")
+        self._path = folder / f"{name}.ends"
+        self._ends = array("q")
+        self._count = 0
+
+    def add(self, row: Sequence[int]) -> None:
+        """One more row; numbers are below 2³¹."""
+        self._values.write(array("i", row).tobytes())
+        self._count += len(row)
+        self._ends.append(self._count)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._values.close()
+        if kind is None:
+            self._path.write_bytes(self._ends.tobytes())
+
+
+class Ragged:
+    """Rows of whole numbers that `RaggedWriter` wrote, mapped into memory: int32, 1-d."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.values = mapped(folder / f"{name}.values", torch.int32)
+        self.ends = mapped(folder / f"{name}.ends", torch.int64)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, number: int) -> Tensor:
+        if not 0 <= number < len(self):
+            raise IndexError(f"there are {len(self)} rows, asked for number {number}")
+        begin = int(self.ends[number - 1]) if number else 0
+        return self.values[begin : int(self.ends[number])]
+
+    def lengths(self) -> Tensor:
+        """Of all rows, int64."""
+        return torch.diff(self.ends, prepend=self.ends.new_zeros(1))

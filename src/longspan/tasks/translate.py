@@ -1,0 +1,254 @@
+"""Translation from one language to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import describe, need_int
+from .batch import NOT_COUNTED, Batch, padded, real_of
+from .reading import SourceFile, read_lines, source_of, splits_of
+from .task import Examples, Task, apart
+from .tokenizing import Cache, readable, special_token, token_rows, tokenizer_of
+
+__all__ = ["Pair", "Translate"]
+
+TABLES = (".tsv", ".txt")
+DEV_NAMES = ("dev", "val", "test")
+
+
+class Pair(NamedTuple):
+    """A text and its translation."""
+
+    source: str
+    target: str
+
+
+class Row(NamedTuple):
+    """The same as tokens."""
+
+    source: Tensor
+    target: Tensor
+
+
+class Translate(Task):
+    """Write a text in another language.
+
+    The encoder reads `text [SEP]`; the decoder reads `[CLS] translation` and is asked for
+    `translation [SEP]`. Both languages share one vocabulary. Measures are BLEU and chrF, as
+    sacrebleu gives them for whole texts.
+
+    Args:
+        data: a folder with aligned texts, one sentence a line, whose names end in the languages:
+            `train.de`, `train.en`, and `dev`, `val` or `test` with the same endings; or a table
+            (.tsv or .txt) with a TAB between columns, or a folder with `train….tsv` and
+            `dev….tsv`. Plain, .gz or .xz.
+        source: the ending of the texts to translate.
+        target: the ending of their translations.
+        columns: of a table, that of the text and that of the translation, from 0.
+        dev: the table to be measured on, or the begin of the names of aligned texts
+            (`…/test_2016_flickr`); without any, every tenth pair of `data`.
+        length: the most tokens of a text; what is longer is cut when learning.
+        tokenizer: a `tokenizer.json` or a folder that has one; None to learn one.
+        vocabulary: the most tokens of one that is learned.
+        cache: the folder for tokens; `~/.cache/longspan` by default.
+
+    Attributes:
+        begin: the token that a decoder begins with.
+        end: the token that ends a text.
+    """
+
+    name = "translate"
+    objective = "translation"
+    metric = "bleu"
+
+    def __init__(
+        self,
+        data: str | Path | None = None,
+        *,
+        source: str = "de",
+        target: str = "en",
+        columns: Sequence[int] = (0, 1),
+        dev: str | Path | None = None,
+        length: int = 128,
+        tokenizer: str | Path | None = None,
+        vocabulary: int = 8000,
+        cache: Cache = None,
+    ) -> None:
+        if data is None:
+            raise ValueError("translate: name the data, a folder of aligned texts or a table")
+        if len(columns) != 2:
+            raise ValueError(f"translate: columns must be two numbers, got {describe(columns)}")
+        for column in columns:
+            need_int("translate: columns", column, at_least=0)
+        need_int("translate: length", length, at_least=2)
+        self.data = str(data)
+        self.length = length
+        self.settings = {
+            "source": source,
+            "target": target,
+            "columns": list(columns),
+            "dev": None if dev is None else str(dev),
+            "length": length,
+            "tokenizer": None if tokenizer is None else str(tokenizer),
+            "vocabulary": vocabulary,
+        }
+        self.files = []
+        learn, measure = self._read(Path(data).expanduser(), dev)
+        texts = [text for pair in learn for text in pair]
+        self.tokenizer = tokenizer_of(tokenizer, texts, vocabulary, cache=cache, lowercase=False)
+        self.vocabulary = self.tokenizer.get_vocab_size()
+        self.pad = special_token(self.tokenizer, "pad")
+        self.begin = special_token(self.tokenizer, "first")
+        self.end = special_token(self.tokenizer, "between")
+        self.pairs = {"train": learn, "dev": measure}
+        self.train = self._rows(learn, cache)
+        self.dev = self._rows(measure, cache)
+
+    def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
+        """Pairs of these numbers."""
+        examples = self.examples(split)
+        rows = [examples[number] for number in numbers]
+        end = torch.tensor([self.end])
+        sources = [torch.cat((row.source, end)) for row in rows]
+        inputs = [torch.cat((torch.tensor([self.begin]), row.target)) for row in rows]
+        targets = [torch.cat((row.target, end)) for row in rows]
+        return Batch(
+            tokens=padded(inputs, self.pad),
+            real=real_of(inputs),
+            source={"tokens": padded(sources, self.pad), "real": real_of(sources)},
+            targets={"tokens": padded(targets, NOT_COUNTED)},
+            numbers=list(numbers),
+        )
+
+    def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
+        """BLEU and chrF of all texts together."""
+        self.examples(split)
+        sacrebleu = _sacrebleu()
+        numbers = sorted(outputs)
+        given = [self._text(outputs[number]) for number in numbers]
+        wanted = [[self.pairs[split][number].target for number in numbers]]
+        return {
+            "bleu": float(sacrebleu.corpus_bleu(given, wanted).score),
+            "chrf": float(sacrebleu.corpus_chrf(given, wanted).score),
+        }
+
+    def predictions(self, outputs: Mapping[int, Any], split: str = "dev") -> list[dict[str, Any]]:
+        """For each text what was written, and its translation."""
+        self.examples(split)
+        return [
+            {
+                "number": number,
+                "source": self.pairs[split][number].source,
+                "translation": self._text(tokens),
+                "right": self.pairs[split][number].target,
+            }
+            for number, tokens in sorted(outputs.items())
+        ]
+
+    def texts(self, tokens: Sequence[int]) -> list[str]:
+        """Tokens as they are in the vocabulary."""
+        return readable(self.tokenizer, tokens)
+
+    def save(self, folder: Path) -> list[Path]:
+        """Writes the tokenizer."""
+        path = folder / "tokenizer.json"
+        path.write_text(self.tokenizer.to_str(), encoding="utf-8")
+        return [path]
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        found: str = self.tokenizer.decode([int(token) for token in tokens])
+        return found.strip()
+
+    def _rows(self, pairs: list[Pair], cache: Cache) -> Examples[Row]:
+        sources, targets = (
+            token_rows(self.tokenizer, [pair[side] for pair in pairs], "tokenising", cache=cache)
+            for side in (0, 1)
+        )
+        room = self.length - 1  # a mark ends or begins every row
+        return Examples(
+            len(pairs),
+            lambda n: Row(sources[n][:room].long(), targets[n][:room].long()),
+        )
+
+    def _read(self, data: Path, dev: str | Path | None) -> tuple[list[Pair], list[Pair]]:
+        other = None if dev is None else Path(dev).expanduser()
+        if data.is_dir() and self._aligned(data / "train") is not None:
+            train = data / "train"
+            found = [data / name for name in DEV_NAMES]
+            measured = other or next((own for own in found if self._aligned(own)), None)
+            learn = self._aligned_pairs(train)
+            if measured is None:
+                return apart(learn, data)
+            return learn, self._aligned_pairs(measured)
+        try:
+            paths = splits_of(data, other, TABLES)
+        except ValueError:
+            raise ValueError(
+                f"{data} has neither train.{self.settings['source']} and "
+                f"train.{self.settings['target']} nor a table train….tsv: name the endings with "
+                "source=… and target=…"
+            ) from None
+        learn = self._table(paths.train)
+        return (learn, self._table(paths.dev)) if paths.dev else apart(learn, paths.train)
+
+    def _aligned(self, begin: Path) -> tuple[Path, Path] | None:
+        """The two files whose names begin so, if they are there."""
+        found = []
+        for ending in (self.settings["source"], self.settings["target"]):
+            names = [begin.with_name(f"{begin.name}.{ending}{c}") for c in ("", ".gz", ".xz")]
+            found += [path for path in names if path.is_file()][:1]
+        return (found[0], found[1]) if len(found) == 2 else None
+
+    def _aligned_pairs(self, begin: Path) -> list[Pair]:
+        paths = self._aligned(begin)
+        if paths is None:
+            raise FileNotFoundError(
+                f"there are no files {begin}.{self.settings['source']} and "
+                f"{begin}.{self.settings['target']}"
+            )
+        sources, targets = (read_lines(self._noted(path)) for path in paths)
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"{paths[0]} has {len(sources)} lines and {paths[1]} has {len(targets)}: "
+                "each line must have its translation"
+            )
+        return [Pair(*both) for both in zip(sources, targets, strict=True)]
+
+    def _table(self, path: Path) -> list[Pair]:
+        found = []
+        for number, line in enumerate(read_lines(self._noted(path)), 1):
+            if not line.strip():
+                continue
+            columns = line.split("\t")
+            if len(columns) < 2:
+                raise ValueError(f"{path}, line {number}: no TAB in {line[:40]!r}")
+            one, two = self.settings["columns"]
+            if max(one, two) >= len(columns):
+                raise ValueError(
+                    f"{path}, line {number}: no column {max(one, two)} among {len(columns)}"
+                )
+            found.append(Pair(columns[one].strip(), columns[two].strip()))
+        if not found:
+            raise ValueError(f"{path} has no pairs")
+        return found
+
+    def _noted(self, path: Path) -> Path:
+        """The path, which is from now on among the files that were read."""
+        self.files: list[SourceFile]
+        self.files.append(source_of(path))
+        return path
+
+
+def _sacrebleu() -> Any:
+    try:
+        import sacrebleu
+    except ImportError as error:
+        raise ImportError(
+            "translate is scored by sacrebleu: pip install 'longspan[metrics]'"
+        ) from error
+    return sacrebleu

@@ -1,0 +1,123 @@
+"""Files as they are published: what is wrong in one is said, and where."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+from pathlib import Path
+
+import pytest
+
+from longspan.tasks.reading import (
+    kind_of,
+    read_bytes,
+    read_json,
+    read_lines,
+    read_records,
+    read_text,
+    source_of,
+    splits_of,
+)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+def test_compressed_files_read_as_plain_ones(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+    path.write_bytes(pack("één\ntwo\n".encode()))
+    assert read_lines(path) == ["één", "two"]
+    assert kind_of(path) == ".txt"
+
+
+def test_a_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes("one\ntwo\ncaf\xe9\n".encode("latin1"))
+    with pytest.raises(ValueError, match=r"latin\.txt, line 3: byte 0xe9 is not UTF-8"):
+        read_text(path)
+
+
+def test_a_byte_order_mark_is_dropped_and_does_not_shift_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "marked.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\n")
+    assert read_text(path) == "one\n"
+    path.write_bytes(b"\xef\xbb\xbfon\xff\n")
+    with pytest.raises(ValueError, match="line 1: byte 0xff"):
+        read_text(path)
+
+
+def test_an_empty_file_a_missing_one_and_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with pytest.raises(ValueError, match="empty is empty"):
+        read_bytes(tmp_path / "empty")
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*absent"):
+        read_bytes(tmp_path / "absent")
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        source_of(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_a_compressed_file_that_is_cut_off(tmp_path: Path, suffix: str) -> None:
+    whole = (gzip.compress if suffix == ".gz" else lzma.compress)(bytes(range(256)) * 9)
+    path = tmp_path / f"cut{suffix}"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="cannot be decompressed"):
+        read_bytes(path)
+
+
+def test_json_that_is_broken_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"a": 1,\n "b": }')
+    with pytest.raises(ValueError, match=r"a\.json, line 2: not JSON"):
+        read_json(path)
+
+
+def test_records_of_jsonl_csv_and_tsv(tmp_path: Path) -> None:
+    texts = {
+        "a.jsonl": '{"x": "1", "y": "a,b"}\n\n{"x": "2", "y": "c"}\n',
+        "a.csv": 'x,y\n1,"a,b"\n2,c\n',
+        "a.tsv": "x\ty\n1\ta,b\n2\tc\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        found = list(read_records(tmp_path / name, ("x", "y")))
+        assert [r.values for r in found] == [{"x": "1", "y": "a,b"}, {"x": "2", "y": "c"}]
+        assert found[1].place.endswith("line 3")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.jsonl", '{"x": 1}\n{"y": 1}\n', r"a\.jsonl, line 2: no field 'x'; there are 'y'"),
+        ("a.jsonl", '{"x": 1}\nnope\n', r"a\.jsonl, line 2: not JSON"),
+        ("a.jsonl", "[1]\n", r"line 1: must be a JSON object, got list"),
+        ("a.jsonl", "\n", r"a\.jsonl has no records"),
+        ("a.csv", "x,y\n1\n", r"a\.csv, line 2: 1 columns, where line 1 has 2"),
+        ("a.csv", "z\n1\n", r"a\.csv, line 2: no field 'x'; there are 'z'"),
+        ("a.txt", "x\n", r"must end in \.jsonl, \.csv or \.tsv"),
+    ],
+)
+def test_records_that_are_wrong(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        list(read_records(tmp_path / name, ("x",)))
+
+
+def test_files_of_a_folder_are_told_apart_by_their_names(tmp_path: Path) -> None:
+    for name in ("birth_places_train.tsv", "birth_dev.tsv", "test.tsv", "train.txt", "constrained"):
+        (tmp_path / name).touch()
+    found = splits_of(tmp_path, None, (".tsv",))
+    assert found.train.name == "birth_places_train.tsv"
+    assert found.dev is not None and found.dev.name == "birth_dev.tsv"
+    other = tmp_path / "test.tsv"
+    assert splits_of(tmp_path, other, (".tsv",)).dev == other
+    assert splits_of(other, None, (".tsv",)) == (other, None)
+    with pytest.raises(ValueError, match=r"no file with 'train' in its name that ends in .json"):
+        splits_of(tmp_path, None, (".json",))
+    with pytest.raises(FileNotFoundError, match="no file or folder"):
+        splits_of(tmp_path / "absent", None, (".tsv",))
+
+
+def test_a_source_is_known_by_its_hash(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    found = source_of(tmp_path / "a")
+    assert (found.bytes, found.sha256[:8]) == (3, "ba7816bf")

@@ -18,19 +18,16 @@ from ..models import (
     Tagging,
     Translator,
 )
+from ..tasks import NOT_COUNTED, Batch
 from .naming import unknown
 
 if TYPE_CHECKING:
-    from ..tasks import Batch
     from .learner import Learner
 
 __all__ = ["OBJECTIVES", "Objective", "objective_of"]
 
 # Answers are at most so many tokens long, and so many of them are given for a text.
 LONGEST, BEST = 30, 20
-
-# In the place of a target: nothing is asked of this token, as tasks write it.
-NOT_COUNTED = -100
 
 
 class Objective:

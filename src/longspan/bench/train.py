@@ -6,13 +6,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..models import Config, LanguageModel
 from ..nn import LearnedWindow
+from ..tasks import Batch
 from ..training.learner import Learner, on_device
 from ..training.loop import Place, Stepper, run_steps
 from ..training.objectives import objective_of
@@ -31,25 +31,6 @@ TARGET = 5.0
 VOCABULARY = 256
 
 
-class _Batch(NamedTuple):
-    """What the trainer asks of a batch."""
-
-    tokens: Tensor
-    real: Tensor
-    targets: dict[str, Tensor]
-    numbers: list[int]
-
-    def pin(self) -> _Batch:
-        return self._each(lambda own: own.pin_memory())
-
-    def to(self, device: torch.device, *, non_blocking: bool = False) -> _Batch:
-        return self._each(lambda own: own.to(device, non_blocking=non_blocking))
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> _Batch:
-        targets = {name: change(own) for name, own in self.targets.items()}
-        return _Batch(change(self.tokens), change(self.real), targets, self.numbers)
-
-
 class _RandomBytes:
     """Rows of random bytes, each followed by the next."""
 
@@ -58,10 +39,11 @@ class _RandomBytes:
         self.rows = torch.randint(0, VOCABULARY, (256, length + 1), generator=generator)
         self.train = range(len(self.rows))
 
-    def batch(self, numbers: list[int], split: str = "train") -> _Batch:
+    def batch(self, numbers: list[int], split: str = "train") -> Batch:
         rows = self.rows[numbers]
         real = torch.ones(len(numbers), rows.shape[1] - 1, dtype=torch.bool)
-        return _Batch(rows[:, :-1], real, {"tokens": rows[:, 1:]}, numbers)
+        targets = {"tokens": rows[:, 1:]}
+        return Batch(tokens=rows[:, :-1], real=real, targets=targets, numbers=numbers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -164,7 +164,7 @@ def test_loading(whole: Path) -> None:
 
 
 class Poisoned(Tiny):
-    """Gives a model that multiplies by infinity from some batch on."""
+    """Tells of every batch that is made to train on."""
 
     def __init__(self, poison: Any, **options: Any) -> None:
         super().__init__(**options)

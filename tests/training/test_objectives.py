@@ -95,7 +95,7 @@ def test_spans_are_the_mean_of_both_ends() -> None:
     learner, task = made("spans")
     batch = task.batch([4])
     begin, end = learner.objective.scores(learner, batch)
-    at = int(batch.targets["starts"][0])
+    at = int(batch.targets["start"][0])
     wanted = -(begin.log_softmax(-1)[0, at] + end.log_softmax(-1)[0, at]) / 2
     loss, count = learner.objective.loss(learner, batch)
     assert (float(loss), count) == (pytest.approx(float(wanted), rel=1e-5), 1)

@@ -170,6 +170,10 @@ def test_pretrained_and_fine_tuned(tmp_path: Path) -> None:
     assert "head.pooled.weight" in second and "head.pooled.weight" not in first
     described = json.loads((tmp_path / "config.json").read_text())["described"]["tasks"]
     assert [own["settings"]["objective"] for own in described] == ["masked", "classes"]
+    other = config.with_set([f"output={tmp_path / 'other'}", "stages.tune.task.name=recall"])
+    other = other.with_set(['stages.tune.task.settings={"length": 24, "distance": 4}'])
+    with pytest.raises(ValueError, match="has a model of kind Encoder, and the stage needs"):
+        train(other, task=Tiny(objective="masked"))
     assert RunConfig.read(tmp_path) == config
     trained = load(tmp_path, task=Tiny(objective="classes"))
     assert set(trained.outputs()) == set(range(10))
@@ -194,7 +198,7 @@ def test_started_from_a_checkpoint(mechanism: Any, tmp_path: Path) -> None:
     )
     transformers.BertModel(config).save_pretrained(tmp_path / "bert")
     run = RunConfig(
-        task={"name": "tiny"},
+        task={"name": "tests.training.tiny:Tiny"},
         start=str(tmp_path / "bert"),
         mechanism=mechanism,
         stages=(stage(steps=2),),
@@ -205,7 +209,7 @@ def test_started_from_a_checkpoint(mechanism: Any, tmp_path: Path) -> None:
     model: Any = load(tmp_path / "run", task=task).model
     assert model.body.config.length == 24 and model.body.config.norm == "post"
     task.vocabulary = 17
-    with pytest.raises(ValueError, match="has 16 tokens, but the task has 17"):
+    with pytest.raises(ValueError, match=r"numbered up to 16, but .*bert knows 16"):
         train(run.with_set([f"output={tmp_path / 'other'}"]), task=task)
     with pytest.raises(ValueError, match="checkpoints become encoders"):
         train(run.with_set([f"output={tmp_path / 'another'}"]), task=Tiny())

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from longspan.tasks import NOT_COUNTED, Batch, Task
 from longspan.training import RunConfig, Stage
 
-NOT_COUNTED = -100
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Batch:
-    """As `longspan.tasks` has it."""
-
-    tokens: Tensor
-    real: Tensor
-    targets: dict[str, Tensor]
-    numbers: list[int]
-    types: Tensor | None = None
-    global_tokens: Tensor | None = None
-    source: dict[str, Tensor] | None = None
-
-    def to(self, device: torch.device, *, non_blocking: bool = False) -> Batch:
-        def moved(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {name: own.to(device) for name, own in value.items()}
-            return value.to(device) if isinstance(value, Tensor) else value
-
-        return Batch(**{f.name: moved(getattr(self, f.name)) for f in fields(self)})
-
-
-class Tiny:
+class Tiny(Task):
     """Texts of random tokens, each of a length of its own.
 
     The answer to a text is where its token 1 is, its class whether that is in the first half; the
@@ -45,7 +22,6 @@ class Tiny:
 
     name = "tiny"
     vocabulary, pad = 16, 0
-    files: Sequence[Any] = ()
 
     def __init__(
         self,
@@ -54,17 +30,16 @@ class Tiny:
         objective: str = "next",
         length: int = 24,
         examples: int = 40,
+        cache: Any = None,
     ) -> None:
-        self.data, self.objective, self.length = data, objective, length
+        self.data, self.length, self.files = data, length, []
+        self.objective = objective  # type: ignore[assignment]
         self.settings = {"objective": objective, "length": length, "examples": examples}
         self.metric = {"next": "bits", "masked": "bits"}.get(objective, "accuracy")
         self.lower_is_better = self.metric == "bits"
         self.classes = {"classes": 2, "tags": 3}.get(objective)
         self.train: Sequence[int] = range(examples)
         self.dev: Sequence[int] = range(10)
-
-    def examples(self, split: str) -> Sequence[int]:
-        return self.train if split == "train" else self.dev
 
     def _text(self, number: int, split: str) -> Tensor:
         generator = torch.Generator().manual_seed(2 * number + (split == "dev"))
@@ -90,7 +65,7 @@ class Tiny:
         none = torch.full_like(tokens, NOT_COUNTED)
         targets: dict[str, Tensor]
         if self.objective == "spans":
-            targets = {"starts": where, "ends": where, "allowed": real}
+            targets = {"start": where, "end": where, "allowed": real}
         elif self.objective == "next":
             own = none.clone()
             own[:, :-1] = torch.where(real[:, 1:], tokens[:, 1:], NOT_COUNTED)
@@ -123,7 +98,7 @@ class Tiny:
             global_tokens=first if self.objective != "next" else None,
         )
 
-    def score(self, outputs: dict[int, Any], split: str = "dev") -> dict[str, float]:
+    def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
         if self.objective == "next":
             return {
                 "bits": sum(o[0] for o in outputs.values()) / sum(o[1] for o in outputs.values())
@@ -136,21 +111,15 @@ class Tiny:
         for number, own in outputs.items():
             asked = self.batch([number], split).targets
             if self.objective == "spans":
-                right += own[0][0] == int(asked["starts"][0])
+                right += own[0][0] == int(asked["start"][0])
             elif self.objective == "classes":
                 right += own == int(asked["classes"][0])
             elif self.objective == "tags":
                 right += own == asked["tags"][0].tolist()
         return {"accuracy": right / len(outputs)}
 
-    def prediction_file(self, outputs: dict[int, Any], split: str = "dev") -> Any:
+    def predictions(self, outputs: Mapping[int, Any], split: str = "dev") -> list[dict[str, Any]]:
         return [{"number": number, "output": own} for number, own in outputs.items()]
-
-    def texts(self, tokens: Sequence[int]) -> list[str]:
-        return [str(token) for token in tokens]
-
-    def describe(self) -> dict[str, Any]:
-        return {"name": self.name, "data": self.data, "settings": self.settings, "files": []}
 
 
 LEARNED = {"kind": "LearnedWindow", "mean_reach": 3, "max_reach": 8}
@@ -166,7 +135,11 @@ def config_for(output: Path, *stages: Stage, **options: Any) -> RunConfig:
         **options.pop("model", {}),
     }
     return RunConfig(
-        task={"name": "tiny"}, output=str(output), stages=stages, model=model, **options
+        task={"name": "tests.training.tiny:Tiny"},
+        output=str(output),
+        stages=stages,
+        model=model,
+        **options,
     )
 
 

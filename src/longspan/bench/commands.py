@@ -14,6 +14,7 @@ from .. import bench as benchmark
 from ..terminal import errors_in_one_line, say
 from . import gpu as gpu_benchmark
 from . import layers as layers_benchmark
+from . import train as train_benchmark
 from .gpu.markdown import save_figures as save_gpu_figures
 from .gpu.plots import save_plots as save_gpu_plots
 from .gpu.table import show as show_gpu
@@ -213,3 +214,36 @@ def layers(
             except ImportError as error:
                 say(console, f"No plots: {error}")
             say(console, f"saved {', '.join(map(str, saved))}")
+
+
+@bench.command()
+def train(
+    device: Annotated[str, typer.Option(help="Where: cpu or cuda.")] = "cpu",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tiny model and few rounds: does all of it run?")
+    ] = False,
+    threads: Annotated[int, typer.Option(min=1, help="Of torch, on a CPU.")] = 1,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A folder for the JSON.")
+    ] = None,
+) -> None:
+    """Measure what the trainer adds to the bare training step of a small model.
+
+    Needs accelerate: pip install 'longspan[train]'. Takes about a minute.
+    """
+    console = Console(highlight=False)
+    with errors_in_one_line():
+        if device not in ("cpu", "cuda"):
+            raise ValueError(f"--device must be cpu or cuda, got {device!r}")
+        report = train_benchmark.measure(threads=threads, device=device, quick=quick)
+        for name, own in (("bare step", report.bare), ("trainer", report.trainer)):
+            say(console, f"{name:10} {1000 * own.median:8.1f} ms, median of {own.rounds} rounds")
+        met = report.added < train_benchmark.TARGET
+        say(
+            console,
+            f"the trainer adds {report.added:.1f} %, {'below' if met else 'not below'} the "
+            f"{train_benchmark.TARGET:g} % that it may",
+        )
+        if output is not None:
+            train_benchmark.save(report, output / "bench.json")
+            say(console, f"saved {output / 'bench.json'}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,14 +16,12 @@ from ..nn import LearnedWindow, Mechanism, MultiheadAttention, SlidingWindow
 from ..nn.describing import KINDS, mechanism_from
 from ..normalizers import Softmax
 from ..patterns import Causal, Full
+from ..tasks import Task, make
 from .config import RunConfig
 from .learner import Learner
 from .naming import unknown
 from .objectives import Objective, objective_of
 from .stage import Stage
-
-if TYPE_CHECKING:
-    from ..tasks import Task
 
 __all__ = ["build", "objective_for", "sizes_of", "tasks_of"]
 
@@ -54,18 +52,16 @@ def _task_of(config: RunConfig, stage: Stage, given: Task | None, known: dict[st
         settings["length"] = stage.length
     key = repr((asked["name"], asked.get("data"), sorted(settings.items(), key=str)))
     if key not in known:
-        known[key] = _made(asked["name"], asked.get("data"), settings, given)
+        like = None if "name" in changed else given
+        known[key] = _made(asked["name"], asked.get("data"), settings, like)
     return known[key]
 
 
-def _made(name: str, data: Any, settings: dict[str, Any], given: Task | None) -> Task:
-    if given is not None and given.name == name:
-        # Also one that nobody registered.
-        kind: Any = type(given)
-        return kind(given.data, **{**given.settings, **settings})
-    from .. import tasks
-
-    return tasks.make(name, data=data, **settings)
+def _made(name: str, data: Any, settings: dict[str, Any], like: Task | None) -> Task:
+    if like is not None:
+        kind: Any = type(like)
+        return kind(like.data, **{**like.settings, **settings})
+    return make(name, data=data, **settings)
 
 
 def objective_for(task: Task) -> Objective:
@@ -139,12 +135,9 @@ def _started(config: RunConfig, stage: Stage, objective: Objective, tasks: list[
         )
     assert config.start is not None
     theirs: Any = AutoConfig.from_pretrained(config.start)
-    vocabulary, length = max(own.vocabulary for own in tasks), max(own.length for own in tasks)
-    if theirs.vocab_size < vocabulary:
-        raise ValueError(
-            f"start: {config.start} has {theirs.vocab_size} tokens, but the task has "
-            f"{vocabulary}: its tokenizer must be the checkpoint's own"
-        )
+    length = max(own.length for own in tasks)
+    for own in tasks:
+        own.need_vocabulary(theirs.vocab_size, config.start)
     torch.manual_seed(config.seed)
     if theirs.model_type == "longformer" and config.mechanism is None:
         body = hf.from_longformer(config.start)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ..tasks import Task
 from .learner import Learner, on_device
 from .measuring import pairs_of
 from .processes import gathered, process_count, process_number, summed
-
-if TYPE_CHECKING:
-    from ..tasks import Task
 
 __all__ = ["Evaluation", "evaluate", "outputs_of"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from ..models import Encoder
 from ..models.block import Block
 from ..nn import Attention, BigBird, Mechanism, MultiheadAttention, Setting
+from ..tasks import Batch
 from .objectives import Objective
-
-if TYPE_CHECKING:
-    from ..tasks import Batch
 
 __all__ = ["Learner", "on_device"]
 

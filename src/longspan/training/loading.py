@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ..tasks import Task, from_description
 from .evaluating import outputs_of
 from .learner import Learner
 from .objectives import Objective
 from .run import last_stage
 from .saving import load_learner
-
-if TYPE_CHECKING:
-    from ..tasks import Task
 
 __all__ = ["Trained", "load"]
 
@@ -70,9 +68,7 @@ def load(
 
 
 def _described_task(folder: Path, stage: str) -> Task:
-    from .. import tasks
-
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     number = [own["name"] for own in config["stages"]].index(stage)
     described = config["described"]["tasks"][number]
-    return tasks.make(described["name"], data=described["data"], **described["settings"])
+    return from_description(described)

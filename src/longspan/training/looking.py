@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,11 +10,9 @@ from torch import Tensor
 from ..functional.reach import integer_reach
 from ..nn import LearnedWindow, Mechanism, Setting
 from ..patterns import Pattern
+from ..tasks import Task
 from .learner import Learner, on_device
 from .measuring import watched
-
-if TYPE_CHECKING:
-    from ..tasks import Task
 
 __all__ = ["looks"]
 

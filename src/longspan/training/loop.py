@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..tasks import Batch, Task
 from .guard import NOT_AGAIN, NotFiniteError, where_it_began
 from .learner import Learner, on_device
 from .measuring import peak_memory, reaches
@@ -20,9 +21,6 @@ from .processes import gathered, process_count, process_number, summed
 from .progress import progress
 from .sampler import Sampler
 from .stage import Stage
-
-if TYPE_CHECKING:
-    from ..tasks import Batch, Task
 
 __all__ = ["Place", "Stepper", "run_steps"]
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..memory import resident
 from ..nn import LearnedWindow, Mechanism, Setting, SlidingWindow
+from ..tasks import Batch
 from .learner import Learner
-
-if TYPE_CHECKING:
-    from ..tasks import Batch
 
 __all__ = ["pairs_of", "peak_memory", "reaches", "watched"]
 

@@ -18,19 +18,16 @@ from ..models import (
     Tagging,
     Translator,
 )
+from ..tasks import NOT_COUNTED, Batch
 from .naming import unknown
 
 if TYPE_CHECKING:
-    from ..tasks import Batch
     from .learner import Learner
 
 __all__ = ["OBJECTIVES", "Objective", "objective_of"]
 
 # Answers are at most so many tokens long, and so many of them are given for a text.
 LONGEST, BEST = 30, 20
-
-# In the place of a target: nothing is asked of this token, as tasks write it.
-NOT_COUNTED = -100
 
 
 class Objective:
@@ -89,11 +86,11 @@ class Objective:
 class Spans(Objective):
     """Where an answer begins and ends: the mean of the two, for every text that has one.
 
-    Targets `starts` and `ends` are int `(B,)`; `allowed`, bool `(B, N)`, says where answers may
+    Targets `start` and `end` are int `(B,)`; `allowed`, bool `(B, N)`, says where answers may
     lie.
     """
 
-    name, target = "spans", "starts"
+    name, target = "spans", "start"
 
     def head(self, body: nn.Module) -> nn.Module:
         return SpanAnswers(_config(body).width)
@@ -104,7 +101,7 @@ class Spans(Objective):
 
     def loss_of(self, scores: Any, batch: Batch) -> Tensor:
         begin, end = scores
-        both = _each(begin, batch.targets["starts"]) + _each(end, batch.targets["ends"])
+        both = _each(begin, batch.targets["start"]) + _each(end, batch.targets["end"])
         return both.sum() / 2
 
     def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:

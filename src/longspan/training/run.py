@@ -8,11 +8,13 @@ import random
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from ..nn import SlidingWindow
+from ..tasks import Task
 from . import checkpoint
 from .building import build, tasks_of
 from .config import RunConfig
@@ -23,14 +25,9 @@ from .loop import Place, Stepper, run_steps
 from .measuring import peak_memory
 from .optim import freeze, optimizer_of
 from .processes import process_count, process_number, wait
-from .records import Metrics, clean, finite, write_json
+from .records import Metrics, clean, finite, whole_folder, write_json
 from .saving import carry_over, save_learner, take_reach
-
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
-
-    from ..tasks import Task
-    from .stage import Stage
+from .stage import Stage
 
 __all__ = ["train"]
 
@@ -39,7 +36,8 @@ def train(config: RunConfig, *, resume: bool = False, task: Task | None = None) 
     """Runs all stages, and gives what `result.json` then holds.
 
     The run's folder gets `config.json`, `metrics.jsonl`, `checkpoints/`, a folder with the model of
-    each stage in `stages/`, `predictions.json`, `looks.json` and, at the end, `result.json`.
+    each stage in `stages/`, what the task needs to read new input in `task/`, and at the end
+    `predictions.json`, `looks.json` and `result.json`.
     Several processes (`accelerate launch`, `torchrun`) make the same call.
 
     Args:
@@ -95,6 +93,8 @@ class _Run:
             clean(self.folder)
             self.metrics = Metrics(self.folder / "metrics.jsonl", self.place.metrics)
             write_json(self.folder / "config.json", self._described())
+            with whole_folder(self.folder / "task") as place:
+                self.tasks[-1].save(place)
 
     def close(self) -> None:
         if self.metrics is not None:

@@ -91,6 +91,8 @@ def test_recipes_of_ones_own(tmp_path: Path) -> None:
         (["compare", "recall", "--mechanisms", "wide"], "among full"),
         (["compare", "nothing", "--steps", "1"], "no task 'nothing'"),
         (["data", "bytes", "--data", "nowhere.txt"], "nowhere.txt"),
+        (["data", "bytes", "--option", "length=long"], "length"),
+        (["run", "quick", "--set", "task.settings.length=long"], "length"),
         (["report", "."], "no config.json"),
         (["ask", ".", "a.txt", "Why?"], "a.txt"),
     ],

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,7 +66,8 @@ def run(
     """
     console = Console(highlight=False)
     with errors_in_one_line():
-        plan = _plan(recipe, option or []).with_set(settings or [])
+        with _settings():
+            plan = _plan(recipe, option or []).with_set(settings or [])
         if dry_run:
             _show_plan(console, plan)
             return
@@ -121,7 +125,8 @@ def data(
     """Read a task's data, and say what is in it."""
     console = Console(highlight=False)
     with errors_in_one_line():
-        made = tasks.make(task, source, **_named(option or []))
+        with _settings():
+            made = tasks.make(task, source, **_named(option or []))
         for file in made.files:
             say(console, f"{file.path}  {file.sha256[:12]}")
         say(console, f"{made.name}: {made.objective}, measured by {made.metric}")
@@ -210,8 +215,6 @@ def _called(function: Any, name: str, options: dict[str, Any]) -> Plan:
 
 def _named(options: list[str]) -> dict[str, Any]:
     """name=value, each value as JSON, or a word where it is none."""
-    import json
-
     found: dict[str, Any] = {}
     for option in options:
         name, equals, value = option.partition("=")
@@ -225,6 +228,7 @@ def _named(options: list[str]) -> dict[str, Any]:
 
 
 def _run(console: Console, plan: Plan, folder: Path) -> None:
+    _check(plan)
     say(console, plan.title, "bold")
     if plan.about:
         say(console, plan.about)
@@ -233,6 +237,23 @@ def _run(console: Console, plan: Plan, folder: Path) -> None:
     runs = [folder / planned.place for planned, _ in done]
     path = write_report(runs, folder / "report.html")
     say(console, f"report: {path}")
+
+
+def _check(plan: Plan) -> None:
+    """Raises for what is wrong with the data or the settings of any row, before one is trained."""
+    for row in plan.rows:
+        config = next(planned.config for planned in plan.runs if planned.row == row)
+        with _settings():
+            tasks_of(config, None)
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    """A setting of the wrong type is a mistake like others."""
+    try:
+        yield
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def _show_plan(console: Console, plan: Plan) -> None:

@@ -12,8 +12,8 @@ __all__ = ["quick"]
 
 REACH = 4
 
-# The best of 1e-3, 3e-3 and 1e-2 for each of the two, on text that neither learned from, with a seed
-# that is not among those below: 3.69, 3.44 and 3.63 bits fixed, 3.59, 3.23 and 3.59 learned.
+# The best of 1e-3, 3e-3 and 1e-2 for each of the two, on text that neither learned from, with a
+# seed that is not among those below: 3.69, 3.44 and 3.63 bits fixed, 3.59, 3.23 and 3.59 learned.
 LEARNING_RATE = 3e-3
 # The reach network learns as fast as the rest.
 REACH_RATE = 1.0

@@ -29,7 +29,14 @@ def stages() -> tuple[Stage, ...]:
     """Two, of which the second goes on with another window."""
     return (
         stage(name="first", steps=7, save_every=2, evaluate_every=3, cut=False),
-        stage(name="second", steps=5, save_every=2, record_every=3, mechanism={"mean_reach": 4}),
+        stage(
+            name="second",
+            steps=5,
+            save_every=2,
+            record_every=3,
+            mechanism={"mean_reach": 4},
+            optimizer="muon",
+        ),
     )
 
 

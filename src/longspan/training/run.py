@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 from ..nn import SlidingWindow
 from ..tasks import Task
@@ -23,7 +22,7 @@ from .learner import Learner
 from .looking import looks
 from .loop import Place, Stepper, run_steps
 from .measuring import peak_memory
-from .optim import freeze, optimizer_of
+from .optim import AnyOptimizer, freeze, optimizer_of
 from .processes import process_count, process_number, wait
 from .records import Metrics, clean, finite, whole_folder, write_json
 from .saving import carry_over, save_learner, take_reach
@@ -61,7 +60,7 @@ class _Running:
     """What there is of the stage that runs."""
 
     learner: Learner
-    optimizer: Optimizer
+    optimizer: AnyOptimizer
     task: Task
     last: tuple[Evaluation, dict[int, Any]] | None = None
 

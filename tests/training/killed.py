@@ -79,6 +79,7 @@ def run(folder: str, where: str, at: int) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
+    # What a first step would load, in each of them.
     import accelerate  # noqa: F401
 
     ends = []

@@ -29,7 +29,14 @@ def stages() -> tuple[Stage, ...]:
     """Two, of which the second goes on with another window."""
     return (
         stage(name="first", steps=7, save_every=2, evaluate_every=3, cut=False),
-        stage(name="second", steps=5, save_every=2, record_every=3, mechanism={"mean_reach": 4}),
+        stage(
+            name="second",
+            steps=5,
+            save_every=2,
+            record_every=3,
+            mechanism={"mean_reach": 4},
+            optimizer="muon",
+        ),
     )
 
 
@@ -72,6 +79,7 @@ def run(folder: str, where: str, at: int) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
+    # What a first step would load, in each of them.
     import accelerate  # noqa: F401
 
     ends = []

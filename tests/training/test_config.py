@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +101,13 @@ def test_configs_say_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(ValueError, match=r"bad\.json is not JSON"):
         RunConfig.read(tmp_path / "bad.json")
+
+
+def test_import_is_light() -> None:
+    """Nothing that runs need is loaded before one begins."""
+    code = (
+        "import sys, longspan.training\n"
+        "print([n for n in ('accelerate', 'transformers', 'tokenizers') if n in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.strip() == "[]", found.stderr

@@ -135,3 +135,39 @@ def test_learning_rates() -> None:
     assert share(Stage(steps=10, warmup=4, schedule="constant"), 9) == 1.0
     cosine = Stage(steps=12, warmup=2, schedule="cosine")
     assert share(cosine, 7) == pytest.approx(0.5) and share(cosine, 11) < 0.03
+
+
+def test_muon_for_the_matrices_of_blocks(tmp_path: Path) -> None:
+    """AdamW for the rest; what is saved is filled into new ones, bit by bit."""
+    from longspan.training import checkpoint
+    from longspan.training.building import build, tasks_of
+    from longspan.training.optim import optimizer_of
+    from longspan.training.side_by_side import SideBySide
+
+    task, own = Tiny(), stage(optimizer="muon", steps=8, save_every=8)
+    config = config_for(tmp_path, own, mechanism=LEARNED)
+    made = build(config, own, task, tasks_of(config, task))
+    both = optimizer_of(made, own)
+    assert isinstance(both, SideBySide)
+    muon, adam = both.optimizers
+    names = {id(p): name for name, p in made.named_parameters()}
+    turned = {names[id(p)] for group in muon.param_groups for p in group["params"]}
+    assert len(turned) == 2 * 6 and all("blocks" in own and "weight" in own for own in turned)
+    rest = {names[id(p)] for group in adam.param_groups for p in group["params"]}
+    assert turned | rest == set(names.values()) and not turned & rest
+    result = train(config, task=task)
+    plain = train(config_for(tmp_path / "adamw", stage(steps=8), mechanism=LEARNED), task=task)
+    assert result["loss"] < 2.77 and result["loss"] != plain["loss"]
+    path = checkpoint.latest(tmp_path)
+    assert path is not None
+    checkpoint.restore(path, made, both, torch.device("cpu"))
+    again = optimizer_of(made, own)
+    again.load_state_dict(both.state_dict())
+    mine, theirs = both.state_dict(), again.state_dict()
+    assert mine["param_groups"] == theirs["param_groups"]
+    assert len(mine["state"]) == len(names)
+    for number, state in mine["state"].items():
+        for name, value in state.items():
+            assert torch.equal(
+                torch.as_tensor(value), torch.as_tensor(theirs["state"][number][name])
+            )

@@ -215,6 +215,44 @@ def test_started_from_a_checkpoint(mechanism: Any, tmp_path: Path) -> None:
         train(run.with_set([f"output={tmp_path / 'another'}"]), task=Tiny())
 
 
+def test_started_from_a_run_and_fresh(tmp_path: Path) -> None:
+    """Weights that a run started from are its initial ones."""
+    task = Tiny(objective="spans")
+    train(config_for(tmp_path / "a", stage(), mechanism=SLIDING), task=task)
+    stages = (stage(name="one"), stage(name="two", fresh=True, learning_rate=0.0))
+    start = str(tmp_path / "a")
+    train(config_for(tmp_path / "b", *stages, mechanism=SLIDING, start=start), task=task)
+    first, found = weights(tmp_path / "a", "train"), weights(tmp_path / "b", "two")
+    assert all(torch.equal(own, first[name]) for name, own in found.items())
+
+
+def test_started_from_a_longformer(tmp_path: Path) -> None:
+    """Which brings its own mechanism, and takes no other."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.LongformerConfig(
+        vocab_size=16,
+        intermediate_size=24,
+        max_position_embeddings=40,
+        attention_window=[4, 8],
+        **sizes,
+    )
+    transformers.LongformerModel(config).save_pretrained(tmp_path / "theirs")
+    run = RunConfig(
+        task={"name": "tests.training.tiny:Tiny"},
+        start=str(tmp_path / "theirs"),
+        stages=(stage(steps=2),),
+        output=str(tmp_path / "run"),
+    )
+    task = Tiny(objective="spans")
+    assert train(run, task=task)["steps"] == 2
+    found = load_learner(tmp_path / "run" / "stages" / "train").mechanisms()
+    assert [own.settings["left"] for own in found] == [2, 4]
+    other = run.with_set([f"output={tmp_path / 'other'}", 'mechanism={"kind": "Attention"}'])
+    with pytest.raises(ValueError, match=r"is a longformer; .*bring their own"):
+        train(other, task=task)
+
+
 def test_the_body_starts_the_same_whatever_the_mechanism(tmp_path: Path) -> None:
     task = Tiny(objective="spans")
     found = [

@@ -23,7 +23,7 @@ from .naming import unknown
 from .objectives import Objective, objective_of
 from .stage import Stage
 
-__all__ = ["build", "objective_for", "sizes_of", "tasks_of"]
+__all__ = ["build", "is_run", "objective_for", "sizes_of", "tasks_of"]
 
 # Kinds of checkpoints of transformers that a run can start from.
 BERTS = ("bert", "roberta", "xlm-roberta", "camembert")
@@ -98,7 +98,7 @@ def build(config: RunConfig, stage: Stage, task: Task, tasks: list[Task]) -> Lea
     are the same whatever the mechanism.
     """
     objective = objective_for(task)
-    if config.start is not None and not _is_run(config.start):
+    if config.start is not None and not is_run(config.start):
         return _started(config, stage, objective, tasks)
     sizes = sizes_of(config, tasks)
 
@@ -118,8 +118,9 @@ def build(config: RunConfig, stage: Stage, task: Task, tasks: list[Task]) -> Lea
     return learner
 
 
-def _is_run(start: str) -> bool:
-    return (Path(start) / "stages").is_dir()
+def is_run(start: str | None) -> bool:
+    """Whether weights to start from are those of a run, and not of transformers."""
+    return start is not None and (Path(start) / "stages").is_dir()
 
 
 def _started(config: RunConfig, stage: Stage, objective: Objective, tasks: list[Task]) -> Learner:

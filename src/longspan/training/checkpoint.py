@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from ..nn.storing import Pair
 from .learner import Learner
+from .optim import AnyOptimizer
 from .processes import gathered, process_count, process_number
 from .records import ASIDE, whole_folder
 from .saving import FILES as MODEL
@@ -31,7 +31,11 @@ STATE = "state.json"
 
 
 def save(
-    run: Path, learner: Learner, optimizer: Optimizer, place: dict[str, Any], device: torch.device
+    run: Path,
+    learner: Learner,
+    optimizer: AnyOptimizer,
+    place: dict[str, Any],
+    device: torch.device,
 ) -> None:
     """Writes a checkpoint; all processes call it, and the first one writes.
 
@@ -67,7 +71,7 @@ def state_of(path: Path) -> dict[str, Any]:
     return place
 
 
-def restore(path: Path, learner: Learner, optimizer: Optimizer, device: torch.device) -> None:
+def restore(path: Path, learner: Learner, optimizer: AnyOptimizer, device: torch.device) -> None:
     """Weights, optimiser and random states as they were."""
     states = json.loads((path / STATE).read_text(encoding="utf-8"))["random"]
     if len(states) != process_count():
@@ -81,7 +85,7 @@ def restore(path: Path, learner: Learner, optimizer: Optimizer, device: torch.de
     set_random_state(states[process_number()], device)
 
 
-def _flattened(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _flattened(optimizer: AnyOptimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The state of an optimiser as tensors by name, and the rest."""
     whole = optimizer.state_dict()
     tensors: dict[str, Tensor] = {}
@@ -95,7 +99,7 @@ def _flattened(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]
     return tensors, {"groups": whole["param_groups"], "numbers": numbers}
 
 
-def _fill(optimizer: Optimizer, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
+def _fill(optimizer: AnyOptimizer, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
     state: dict[int, dict[str, Any]] = {}
     for key, value in (*tensors.items(), *description["numbers"].items()):
         parameter, _, name = key.partition(".")
@@ -103,7 +107,9 @@ def _fill(optimizer: Optimizer, tensors: dict[str, Tensor], description: dict[st
     groups = description["groups"]
     for group, own in zip(groups, optimizer.param_groups, strict=True):
         # JSON has lists only.
-        group["betas"] = tuple(group["betas"])
+        for name in ("betas", "ns_coefficients"):
+            if name in group:
+                group[name] = tuple(group[name])
         if len(group["params"]) != len(own["params"]):
             raise ValueError("the checkpoint's optimiser is of another model")
     optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from ..tasks import Batch, Task
 from .guard import NOT_AGAIN, NotFiniteError, where_it_began
 from .learner import Learner, on_device
 from .measuring import peak_memory, reaches
-from .optim import learning_rate_share, set_learning_rate
+from .optim import AnyOptimizer, learning_rate_share, set_learning_rate
 from .processes import gathered, process_count, process_number, summed
 from .progress import progress
 from .sampler import Sampler
@@ -70,7 +69,7 @@ class Stepper:
     """
 
     def __init__(
-        self, accelerator: Any, model: Any, learner: Learner, optimizer: Optimizer, stage: Stage
+        self, accelerator: Any, model: Any, learner: Learner, optimizer: AnyOptimizer, stage: Stage
     ) -> None:
         self.accelerator, self.model, self.learner = accelerator, model, learner
         self.optimizer, self.stage = optimizer, stage

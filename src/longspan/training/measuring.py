@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from ..nn import LearnedWindow, Mechanism, Setting, SlidingWindow
 from ..tasks import Batch
 from .learner import Learner
 
-__all__ = ["pairs_of", "peak_memory", "reaches", "watched"]
+__all__ = ["forget_peak", "pairs_of", "peak_memory", "reaches", "watched"]
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -102,6 +103,16 @@ def _cut(setting: Setting, place: int, n: int) -> Setting:
         key_padding=None,
         global_tokens=None if tokens is None else tokens[place : place + 1, :n],
     )
+
+
+def forget_peak(device: torch.device) -> None:
+    """Memory that was taken before this, by another run, does not count."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    # Linux alone tells, and not everywhere.
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory(device: torch.device) -> int | None:

@@ -7,11 +7,16 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
+from ..models.block import Block
 from ..nn import LearnedWindow, parameter_groups
+from .side_by_side import SideBySide
 from .stage import Stage
 
-__all__ = ["freeze", "learning_rate_share", "optimizer_of", "set_learning_rate"]
+__all__ = ["AnyOptimizer", "freeze", "learning_rate_share", "optimizer_of", "set_learning_rate"]
+
+AnyOptimizer = Optimizer | SideBySide
 
 
 def freeze(model: nn.Module, stage: Stage) -> None:
@@ -29,22 +34,44 @@ def freeze(model: nn.Module, stage: Stage) -> None:
             parameter.requires_grad_(False)
 
 
-def optimizer_of(model: nn.Module, stage: Stage) -> torch.optim.Optimizer:
-    """AdamW, in one launch for all weights where PyTorch can. Vectors and reach networks have no
-    weight decay: it would draw reaches towards one another.
+def optimizer_of(model: nn.Module, stage: Stage) -> AnyOptimizer:
+    """AdamW, in one launch for all weights where PyTorch can; or Muon for the matrices of blocks
+    and AdamW for the rest. Vectors and reach networks have no weight decay: it would draw reaches
+    towards one another.
     """
+    inside = _matrices_of_blocks(model) if stage.optimizer == "muon" else set()
     groups: list[dict[str, Any]] = []
+    turned: list[dict[str, Any]] = []
     for own in parameter_groups(model, stage.learning_rate, reach_factor=stage.reach_rate):
-        matrices = [p for p in own["params"] if p.dim() > 1 and own["name"] != "reach"]
-        known = {id(p) for p in matrices}
-        vectors = [p for p in own["params"] if id(p) not in known]
-        for params, decay in ((matrices, stage.weight_decay), (vectors, 0.0)):
-            if params:
-                groups.append({**own, "params": params, "weight_decay": decay, "top": own["lr"]})
-    if not groups:
+        reach = own["name"] == "reach"
+        muon = [p for p in own["params"] if id(p) in inside]
+        matrices = [p for p in own["params"] if p.dim() > 1 and not reach and id(p) not in inside]
+        vectors = [p for p in own["params"] if p.dim() < 2 or reach]
+        decayed = {**own, "top": own["lr"], "weight_decay": stage.weight_decay}
+        if muon:
+            turned.append({**decayed, "params": muon})
+        if matrices:
+            groups.append({**decayed, "params": matrices})
+        if vectors:
+            groups.append({**decayed, "params": vectors, "weight_decay": 0.0})
+    if not groups and not turned:
         raise ValueError(f"stage {stage.name!r}: nothing trains, every weight is frozen")
-    fused = all(p.device.type in ("cpu", "cuda") for group in groups for p in group["params"])
-    return torch.optim.AdamW(groups, betas=stage.betas, eps=stage.eps, fused=fused)
+    made: list[Optimizer] = []
+    if turned:
+        # Steps of the size that AdamW's have, so that one learning rate serves both.
+        made.append(torch.optim.Muon(turned, adjust_lr_fn="match_rms_adamw"))
+    if groups:
+        fused = all(p.device.type in ("cpu", "cuda") for group in groups for p in group["params"])
+        made.append(torch.optim.AdamW(groups, betas=stage.betas, eps=stage.eps, fused=fused))
+    return made[0] if len(made) == 1 else SideBySide(*made)
+
+
+def _matrices_of_blocks(model: nn.Module) -> set[int]:
+    """The matrices that Muon is for: those between vectors of the layers, no embeddings."""
+    parts = [
+        part for block in model.modules() if isinstance(block, Block) for part in block.modules()
+    ]
+    return {id(part.weight) for part in parts if isinstance(part, nn.Linear)}
 
 
 def learning_rate_share(stage: Stage, step: int) -> float:
@@ -60,6 +87,6 @@ def learning_rate_share(stage: Stage, step: int) -> float:
     return (1 + math.cos(math.pi * done)) / 2
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, share: float) -> None:
+def set_learning_rate(optimizer: AnyOptimizer, share: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = group["top"] * share

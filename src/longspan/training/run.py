@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 from ..nn import SlidingWindow
 from ..tasks import Task
 from . import checkpoint
-from .building import build, tasks_of
+from .building import build, is_run, tasks_of
 from .config import RunConfig
 from .evaluating import Evaluation, evaluate
 from .learner import Learner
 from .looking import looks
 from .loop import Place, Stepper, run_steps
-from .measuring import peak_memory
-from .optim import freeze, optimizer_of
+from .measuring import forget_peak, peak_memory
+from .optim import AnyOptimizer, freeze, optimizer_of
 from .processes import process_count, process_number, wait
 from .records import Metrics, clean, finite, whole_folder, write_json
 from .saving import carry_over, save_learner, take_reach
@@ -61,7 +60,7 @@ class _Running:
     """What there is of the stage that runs."""
 
     learner: Learner
-    optimizer: Optimizer
+    optimizer: AnyOptimizer
     task: Task
     last: tuple[Evaluation, dict[int, Any]] | None = None
 
@@ -83,6 +82,7 @@ class _Run:
         wait()
         if self.done is not None:
             return
+        forget_peak(self.device)
         self.tasks = tasks_of(config, task)
         if resume:
             self.from_path = checkpoint.latest(self.folder)
@@ -162,10 +162,8 @@ class _Run:
         """The model of a stage, with the weights that it starts from."""
         learner = build(self.config, stage, task, self.tasks)
         before = self.config.stages[number - 1].name if number else None
-        if number == 0 and self.config.start is not None:
-            kept = Path(self.config.start) / "stages"
-            if kept.is_dir():
-                carry_over(learner, last_stage(Path(self.config.start)))
+        if is_run(self.config.start) and (number == 0 or stage.fresh):
+            carry_over(learner, last_stage(Path(str(self.config.start))))
         if before is not None and not stage.fresh:
             carry_over(learner, self._kept(before))
         if stage.reach_from is not None:

@@ -13,7 +13,7 @@ __all__ = ["Stage"]
 CHOICES = {
     "schedule": ("cosine", "linear", "constant"),
     "trains": ("all", "reach", "all but reach"),
-    "optimizer": ("adamw",),
+    "optimizer": ("adamw", "muon"),
 }
 
 
@@ -53,7 +53,8 @@ class Stage:
         evaluate_every: steps between evaluations; None for the last step alone.
         evaluate_on: examples of dev to be measured on, the first ones; None for all.
         save_every: steps between checkpoints; None for the last step alone.
-        optimizer: `"adamw"`.
+        optimizer: `"adamw"`, or `"muon"` for the matrices of blocks (Jordan et al. 2024) with AdamW
+            for the rest.
     """
 
     name: str = "train"
@@ -81,7 +82,7 @@ class Stage:
     evaluate_every: int | None = None
     evaluate_on: int | None = None
     save_every: int | None = None
-    optimizer: Literal["adamw"] = "adamw"
+    optimizer: Literal["adamw", "muon"] = "adamw"
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or set(self.name) & set("/\\."):

@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from longspan.training import RunConfig, Stage
 
 from longspan.lab import compared, share_better
 from longspan.recipes import Planned
+from longspan.training import RunConfig, Stage
 
 
 def done(row: str, seed: int, value: float, **more: Any) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from longspan.models import Config, Decoder, Encoder, EncoderDecoder, LanguageModel
 from longspan.models.transformer import Mechanisms
-from longspan.nn import Attention, LearnedWindow, SlidingWindow
+from longspan.nn import Attention, LearnedWindow, MultiheadAttention, SlidingWindow
 from longspan.patterns import Causal, Full, Window
 from longspan.weights import Ramp
 
@@ -210,3 +210,12 @@ def test_configs_that_cannot_be(
 ) -> None:
     with pytest.raises(error, match=message):
         config(**options)
+
+
+def test_global_projections_start_as_copies() -> None:
+    window = SlidingWindow(16, 2, left=2)
+    model = Encoder(Config(vocab=9, width=16, layers=1, heads=2, length=8), [window])
+    (attention,) = (part for part in model.modules() if isinstance(part, MultiheadAttention))
+    assert torch.equal(window.q_global.weight, attention.q_proj.weight)
+    assert torch.equal(window.v_global.weight, attention.v_proj.weight)
+    assert window.k_global.weight is not attention.k_proj.weight

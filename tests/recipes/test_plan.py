@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from longspan.training import RunConfig, Stage
 
 from longspan.recipes import Plan, Planned, comparison, over_seeds, window_table
+from longspan.training import RunConfig, Stage
 
 
 def config(**changes: object) -> RunConfig:

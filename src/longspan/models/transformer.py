@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..nn import Attention, Mechanism
+from ..nn import Attention, Mechanism, MultiheadAttention
 from .block import Block, Surroundings
 from .cache import Cache
 from .config import Config
@@ -59,6 +59,9 @@ class _Stack(nn.Module):
         last = config.norm == "pre"
         self.norm = nn.LayerNorm(config.width, config.norm_eps) if last else nn.Identity()
         self.apply(_initialise)
+        for part in self.modules():
+            if isinstance(part, MultiheadAttention):
+                part.copy_projections()
 
     @property
     def mechanisms(self) -> list[Mechanism]:

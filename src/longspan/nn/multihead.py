@@ -89,9 +89,15 @@ class MultiheadAttention(nn.Module):
         self.v_proj = nn.Linear(embed_dim, key_heads * self.head_dim, bias=bias)
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.mechanism = mechanism
-        copy_projections: Any = getattr(mechanism, "copy_projections", None)
-        if copy_projections is not None:
-            copy_projections(self.q_proj, self.k_proj, self.v_proj)
+        self.copy_projections()
+
+    def copy_projections(self) -> None:
+        """Makes projections that the mechanism has of its own copies of these: whoever draws new
+        initial weights calls it afterwards.
+        """
+        own: Any = getattr(self.mechanism, "copy_projections", None)
+        if own is not None:
+            own(self.q_proj, self.k_proj, self.v_proj)
 
     def forward(
         self,

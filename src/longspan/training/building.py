@@ -12,7 +12,7 @@ from torch import nn
 
 from ..functional.encoding import Meaning, encode
 from ..models import Config, Encoder, LanguageModel, Translator
-from ..nn import LearnedWindow, Mechanism, MultiheadAttention, SlidingWindow
+from ..nn import LearnedWindow, Mechanism, MultiheadAttention
 from ..nn.describing import KINDS, mechanism_from
 from ..normalizers import Softmax
 from ..patterns import Causal, Full
@@ -250,6 +250,5 @@ def _draw(module: nn.Module, seed: int) -> None:
                 for matrix in part.W_p:
                     nn.init.xavier_uniform_(matrix, generator=own)
     for part in module.modules():
-        if isinstance(part, MultiheadAttention) and isinstance(part.mechanism, SlidingWindow):
-            # They were copies of the projections before those were drawn.
-            part.mechanism.copy_projections(part.q_proj, part.k_proj, part.v_proj)
+        if isinstance(part, MultiheadAttention):
+            part.copy_projections()

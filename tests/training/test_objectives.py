@@ -13,10 +13,18 @@ import torch
 from longspan.training import OBJECTIVES, Learner
 from longspan.training.building import build, tasks_of
 from longspan.training.looking import looks
-from longspan.training.measuring import pairs_of, reaches
+from longspan.training.measuring import Pairs, reaches, watched
 from longspan.training.objectives import objective_of
 
 from .tiny import LEARNED, SLIDING, Tiny, config_for, stage
+
+
+def pairs_of(learner: Learner, batch: Any) -> dict[str, float]:
+    counted = Pairs()
+    with watched(learner.eval()) as seen, torch.no_grad():
+        learner.objective.scores(learner, batch, True)
+    counted.add(seen, 9)
+    return counted.summed(torch.device("cpu"))
 
 
 def made(objective: str, mechanism: Any = None) -> tuple[Learner, Tiny]:
@@ -110,8 +118,8 @@ def test_an_unknown_objective() -> None:
 def test_pairs_without_padding(mechanism: Any) -> None:
     """As counted from what is drawn: pairs within the intervals, and those of global tokens."""
     learner, task = made("spans", mechanism)
-    found = pairs_of(learner, task.batch([0, 1, 2]), True)
-    alone = [pairs_of(learner, task.batch([number]), True) for number in range(3)]
+    found = pairs_of(learner, task.batch([0, 1, 2]))
+    alone = [pairs_of(learner, task.batch([number])) for number in range(3)]
     assert found["pairs"] == pytest.approx(sum(own["pairs"] for own in alone) / 3)
     n = int(task.batch([1]).real.sum())
     if mechanism is None:

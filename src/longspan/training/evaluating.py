@@ -8,7 +8,7 @@ import torch
 
 from ..tasks import Task
 from .learner import Learner, on_device
-from .measuring import pairs_of
+from .measuring import COUNTED, Pairs, watched
 from .processes import gathered, process_count, process_number, summed
 
 __all__ = ["Evaluation", "evaluate", "outputs_of"]
@@ -29,23 +29,28 @@ def outputs_of(
     device: torch.device,
 ) -> tuple[dict[int, Any], float, int, dict[str, float]]:
     """What a model answers to the examples of these numbers, the sum of their loss, the number of
-    their targets, and the pairs of the first batch. Several processes share the examples, and all
-    of them have all answers.
+    their targets, and the pairs of some examples among them, spread evenly. Several processes share
+    the examples, and all of them have all answers.
     """
     was, objective = learner.training, learner.objective
     own = numbers[process_number() :: process_count()]
     outputs: dict[int, Any] = {}
     total, count = 0.0, 0
-    pairs: dict[str, float] = {}
+    pairs = Pairs()
+    starts = range(0, len(own), batch)
+    every, each = max(1, len(starts) // COUNTED), max(1, COUNTED // max(len(starts), 1))
     learner.eval()
     with learner.autocast():
-        for first in range(0, len(own), batch):
+        for turn, first in enumerate(starts):
             given = task.batch(own[first : first + batch], split)
             count += objective.count(given)
             there, padded = on_device(given, device)
-            if not pairs:
-                pairs = pairs_of(learner, there, padded)
-            scores = objective.scores(learner, there, padded)
+            if turn % every == 0:
+                with watched(learner) as seen:
+                    scores = objective.scores(learner, there, padded)
+                pairs.add(seen, each)
+            else:
+                scores = objective.scores(learner, there, padded)
             total += float(objective.loss_of(scores, there))
             outputs |= objective.decoded(learner, scores, there)
     learner.train(was)
@@ -53,11 +58,9 @@ def outputs_of(
         parts = gathered([[number, own] for number, own in outputs.items()], device)
         outputs = {number: objective.restored(own) for part in parts for number, own in part}
         outputs = {number: outputs[number] for number in numbers}
-        # Those of the first process: others may have had other examples.
-        pairs = gathered(pairs, device)[0]
         total, whole = summed([total, float(count)], device)
         count = int(whole)
-    return outputs, total, count, pairs
+    return outputs, total, count, pairs.summed(device)
 
 
 def evaluate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,15 @@ from torch import Tensor
 
 from ..memory import resident
 from ..nn import LearnedWindow, Mechanism, Setting, SlidingWindow
-from ..tasks import Batch
 from .learner import Learner
+from .processes import summed
 
-__all__ = ["forget_peak", "pairs_of", "peak_memory", "reaches", "watched"]
+__all__ = ["COUNTED", "Pairs", "forget_peak", "peak_memory", "reaches", "watched"]
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
-# Pairs are counted for so many examples: it takes a layout for each of them and each layer.
-COUNTED = 4
+# Pairs are counted for about so many examples: it takes a layout for each of them and each layer.
+COUNTED = 16
 
 
 def reaches(learner: Learner, real: Tensor) -> dict[str, Any] | None:
@@ -61,32 +62,40 @@ def watched(learner: Learner) -> Iterator[list[tuple[Mechanism, tuple[Any, ...]]
             hook.remove()
 
 
-@torch.no_grad()
-def pairs_of(learner: Learner, batch: Batch, padded: bool) -> dict[str, float]:
-    """How many pairs an example has, over all layers and heads, on average; and how many a token
-    has in one head. Padding has none.
-    """
-    was = learner.training
-    learner.eval()
-    with watched(learner) as seen:
-        learner.objective.scores(learner, batch, padded)
-    total = tokens = examples = 0
-    for mechanism, (q, k, v, setting) in seen:
-        count = min(COUNTED, q.shape[0])
-        for place in range(count):
-            n = _length(setting, place, q.shape[2])
-            own = _cut(setting, place, n)
-            one = slice(place, place + 1)
-            cut = (q[one, :, :n], k[one, :, :n], v[one, :, :n])
-            total += mechanism.explain(*cut, own).pairs
-            if isinstance(mechanism, SlidingWindow) and own.global_tokens is not None:
-                # Their rows are computed apart.
-                apart = int(own.global_tokens.sum()) if mechanism.global_projections else 0
-                total += apart * n * q.shape[1]
-            tokens += n * q.shape[1]
-        examples = count
-    learner.train(was)
-    return {"pairs": total / max(examples, 1), "pairs_per_token": total / max(tokens, 1)}
+Seen = list[tuple[Mechanism, tuple[Any, ...]]]
+
+
+@dataclass(slots=True)
+class Pairs:
+    """How many pairs examples have, over all layers and heads; padding has none."""
+
+    total: float = 0.0
+    tokens: float = 0.0
+    examples: float = 0.0
+
+    @torch.no_grad()
+    def add(self, seen: Seen, most: int) -> None:
+        """Counts the first examples of a batch, at most so many, from what `watched` has seen."""
+        counted = 0
+        for mechanism, (q, k, v, setting) in seen:
+            counted = min(most, q.shape[0])
+            for place in range(counted):
+                n = _length(setting, place, q.shape[2])
+                own = _cut(setting, place, n)
+                one = slice(place, place + 1)
+                cut = (q[one, :, :n], k[one, :, :n], v[one, :, :n])
+                self.total += mechanism.explain(*cut, own).pairs
+                if isinstance(mechanism, SlidingWindow) and own.global_tokens is not None:
+                    # Their rows are computed apart.
+                    apart = int(own.global_tokens.sum()) if mechanism.global_projections else 0
+                    self.total += apart * n * q.shape[1]
+                self.tokens += n * q.shape[1]
+        self.examples += counted
+
+    def summed(self, device: torch.device) -> dict[str, float]:
+        """The pairs of an example, and of a token in one head, on average over all processes."""
+        total, tokens, examples = summed([self.total, self.tokens, self.examples], device)
+        return {"pairs": total / max(examples, 1), "pairs_per_token": total / max(tokens, 1)}
 
 
 def _length(setting: Setting, place: int, n: int) -> int:

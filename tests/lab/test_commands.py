@@ -82,6 +82,23 @@ def test_recipes_of_ones_own(tmp_path: Path) -> None:
     assert ran("run", str(run), "--dry-run")
 
 
+def test_a_run_that_was_stopped_goes_on_where_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    arguments = [
+        "compare", "recall", "--mechanisms", "window", "--seeds", "1", "--length", "80", *SMALL,
+        "-o", str(folder),
+    ]  # fmt: skip
+    ran(*arguments)
+    (run,) = (config.parent for config in folder.glob("*/config.json"))
+    wanted = json.loads((run / "result.json").read_text())
+    for again in (arguments, ["run", str(run)]):
+        # As it is when a run is stopped before its end.
+        (run / "result.json").unlink()
+        assert "1 of 1" in ran(*again)
+        assert [config.parent for config in folder.glob("*/config.json")] == [run]
+        assert json.loads((run / "result.json").read_text())["metrics"] == wanted["metrics"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -71,7 +71,9 @@ def run(
         if dry_run:
             _show_plan(console, plan)
             return
-        _run(console, plan, output)
+        # A run that is there goes on where it is.
+        there = recipe not in recipes.RECIPES and Path(recipe).is_dir()
+        _run(console, plan, Path(recipe).resolve().parent if there else output)
 
 
 def compare(
@@ -194,7 +196,8 @@ def _plan(recipe: str, options: list[str]) -> Plan:
         return _called(module.recipe, str(path), _named(options))
     if path.is_file() or (path / "config.json").is_file():
         config = RunConfig.read(path)
-        row = Planned(row=str(config.task["name"]), config=config)
+        known = path.resolve().name if path.is_dir() else None
+        row = Planned(row=str(config.task["name"]), config=config, name=known)
         return Plan(title=row.row, about="", runs=(row,))
     raise ValueError(
         f"there is no recipe {recipe!r}: choose {', '.join(recipes.RECIPES)}, a Python file with a "

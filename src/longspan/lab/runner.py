@@ -30,9 +30,8 @@ def run_plan(plan: Plan, folder: Path, *, say: Callable[[str], None]) -> list[Do
         config = planned.inside(folder)
         result = _result(config.folder)
         if result is None:
-            again = (config.folder / "checkpoint").exists()
             say(f"{number} of {len(plan.runs)}: {planned.row}, seed {config.seed}")
-            result = train(config, resume=again)
+            result = train(config, resume=True)
         found.append((planned, result))
     return found
 

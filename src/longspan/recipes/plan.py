@@ -15,14 +15,21 @@ __all__ = ["Plan", "Planned", "over_seeds"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
-    """A run, and the row of the table that it is for: runs of a row differ in their seeds alone."""
+    """A run, and the row of the table that it is for: runs of a row differ in their seeds alone.
+
+    Attributes:
+        name: of its folder, where it has one already.
+    """
 
     row: str
     config: RunConfig
+    name: str | None = None
 
     @property
     def place(self) -> str:
         """A name for the run's folder, which tells it from every other run."""
+        if self.name is not None:
+            return self.name
         about = self.config.as_dict()
         del about["output"]
         told = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]

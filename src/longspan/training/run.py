@@ -321,8 +321,7 @@ def _check_folder(config: RunConfig, resume: bool) -> None:
         return
     if not resume:
         raise ValueError(
-            f"{config.folder} has a run already: go on with resume (--resume), or name another "
-            "folder"
+            f"{config.folder} has a run already: go on with resume=True, or name another folder"
         )
     before, now = RunConfig.read(path).as_dict(), config.as_dict()
     for key in now:

@@ -155,7 +155,7 @@ def _finish(attention: MultiheadAttention, *, copied: bool) -> None:
         # In whatever dtype the weights are.
         mechanism.factor = mechanism.factor.double()
     if isinstance(mechanism, SlidingWindow) and copied:
-        mechanism.copy_projections(attention.q_proj, attention.k_proj, attention.v_proj)
+        attention.copy_projections()
 
 
 def _named(name: str, part: Any) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ from ..report import write as write_report
 from ..terminal import errors_in_one_line, say
 from ..training import RunConfig, build, load
 from ..training.building import tasks_of
+from ..training.naming import value_of
 from .answering import answers
 from .comparing import Compared, compared
 from .predicting import predict as predict_lines
@@ -217,16 +218,13 @@ def _called(function: Any, name: str, options: dict[str, Any]) -> Plan:
 
 
 def _named(options: list[str]) -> dict[str, Any]:
-    """name=value, each value as JSON, or a word where it is none."""
+    """Options by their names."""
     found: dict[str, Any] = {}
     for option in options:
         name, equals, value = option.partition("=")
         if not equals or not name:
             raise ValueError(f"--option takes name=value, got {option!r}")
-        try:
-            found[name] = json.loads(value)
-        except json.JSONDecodeError:
-            found[name] = value
+        found[name] = value_of(value)
     return found
 
 
@@ -244,10 +242,14 @@ def _run(console: Console, plan: Plan, folder: Path) -> None:
 
 def _check(plan: Plan) -> None:
     """Raises for what is wrong with the data or the settings of any row, before one is trained."""
-    for row in plan.rows:
-        config = next(planned.config for planned in plan.runs if planned.row == row)
-        with _settings():
-            tasks_of(config, None)
+    seen = set()
+    for planned in plan.runs:
+        config = planned.config
+        asked = json.dumps([config.task, *([own.task, own.length] for own in config.stages)])
+        if asked not in seen:
+            seen.add(asked)
+            with _settings():
+                tasks_of(config, None)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ..errors import describe, need_int
 from ..models import Config
 from ..nn.describing import KINDS
-from .naming import check_keys, unknown
+from .naming import check_keys, unknown, value_of
 from .stage import Stage
 
 __all__ = ["RunConfig"]
@@ -138,15 +138,8 @@ class RunConfig:
             path, equals, value = setting.partition("=")
             if not equals or not path:
                 raise ValueError(f"--set takes key=value, got {setting!r}")
-            _set(found, path, path.split("."), _value(value))
+            _set(found, path, path.split("."), value_of(value))
         return RunConfig.from_dict(found)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 def _set(owner: Any, path: str, keys: list[str], value: Any) -> None:

@@ -1,12 +1,13 @@
-"""Keys that nobody knows, and the ones that were meant."""
+"""Settings by name, as they stand in a command: keys that nobody knows, and values."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-__all__ = ["check_keys", "unknown"]
+__all__ = ["check_keys", "unknown", "value_of"]
 
 
 def unknown(owner: str, key: str, known: Iterable[str]) -> str:
@@ -23,3 +24,11 @@ def check_keys(owner: str, given: dict[str, Any], known: Iterable[str]) -> None:
     for key in given:
         if key not in names:
             raise ValueError(unknown(owner, key, names))
+
+
+def value_of(text: str) -> Any:
+    """A value as JSON, or a word where it is none."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -134,7 +134,7 @@ def repair_backward(
 
 
 def constants(facts: RowFacts, asked: Asked) -> dict[str, object]:
-    return {"KIND": facts.kind, "BELL": asked.weight is not None, "PD": 32}
+    return {"KIND": facts.kind, "BELL": asked.weight is not None, "PD": 32, "OVERLAPS": False}
 
 
 def same(found: Tensor, wanted: Tensor) -> None:

@@ -75,6 +75,7 @@ class Driver:
     def __init__(self) -> None:
         self.launched: list[list[bytes]] = []
         self.configs: list[tuple[int, ...]] = []
+        self.attributes: list[list[tuple[int, int]]] = []
         self.encoded = 0
 
     def cuTensorMapEncodeTiled(self, at: Any, *rest: Any) -> int:
@@ -87,6 +88,11 @@ class Driver:
     def cuLaunchKernelEx(self, config: Any, function: Any, parameters: Any, extra: None) -> int:
         own = config._obj
         self.configs.append((own.grid_x, own.grid_y, own.block_x, own.shared, own.stream or 0))
+        words = [
+            struct.unpack("<iii", ctypes.string_at(own.attributes + 72 * number, 12))
+            for number in range(own.attribute_count)
+        ]
+        self.attributes.append([(kind, value) for kind, _, value in words])
         assert function.value == 7 and extra is None
         self.launched.append(
             [ctypes.string_at(at, size) for at, size in zip(parameters, self.SIZES, strict=True)]
@@ -174,10 +180,22 @@ def test_gradients_lie_as_before(driver: Driver) -> None:
     assert made.stride() == out.stride() == (1, 3)
 
 
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_a_kernel_that_waits_by_itself_may_begin_early(driver: Driver, overlaps: bool) -> None:
+    from longspan.kernels.triton.hopper.driver import Launch
+
+    x = torch.zeros(32, 16, dtype=torch.bfloat16)
+    arguments = (descriptor(x), (torch.zeros(3), 1, 9), torch.zeros(6), 0.5, 1)
+    launch = Launch(compiled(launch_pdl=overlaps), (3, 2), arguments, lambda x: None)
+    launch(5, [])
+    # `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`, and that it is allowed.
+    assert driver.attributes == [[(6, 1)] if overlaps else []]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"launch_pdl": True},
+        {"launch_cooperative_grid": True},
         {"num_ctas": 2},
         {"global_scratch_size": 8},
         {"tensordesc_meta": None},

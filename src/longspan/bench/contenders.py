@@ -15,6 +15,7 @@ from ..measure import Size
 from ..normalizers import Normalizer
 from ..patterns import Pattern
 from ..weights import Weight
+from .capturing import captured
 
 __all__ = ["NOT_INSTALLED", "Contender", "Unavailable", "Work", "attending", "installed"]
 
@@ -45,6 +46,8 @@ class Work:
         flops: of the forward, where the call is a plain matrix product.
         repeats: how often one call of `forward` does the thing: short ones, that a clock would not
             tell apart, do it more than once.
+        graph: whether forward and backward together are timed as a CUDA graph, without what Python
+            does before each launch.
     """
 
     forward: Callable[[], object]
@@ -53,6 +56,7 @@ class Work:
     tiles: int = 0
     flops: int = 0
     repeats: int = 1
+    graph: bool = False
 
     def without_gradients(self) -> None:
         """The forward pass alone."""
@@ -61,20 +65,38 @@ class Work:
 
     def with_gradients(self) -> Callable[[], None]:
         """Forward and backward together, with a gradient of the output that is made here, once."""
+        step, on_gpu = self._step(), self.leaves[0].is_cuda
+        if self.graph:
+            # The first compiles, on the stream that compilers expect.
+            step()
+            stream = torch.cuda.Stream()
+            torch.cuda.synchronize()
+            # A backward runs on the stream of its forward.
+            with torch.cuda.stream(stream):
+                step()
+                step()
+                step = captured(step, stream).replay
+
+        def both() -> None:
+            step()
+            if on_gpu:
+                torch.cuda.synchronize()
+
+        return both
+
+    def _step(self) -> Callable[[], None]:
         # With gradients, as it is timed: a call that compiles itself compiles this alone.
         like = self.forward()
         assert isinstance(like, Tensor)
         source = torch.Generator().manual_seed(1)
         grad = torch.randn(like.shape, generator=source).to(like.device, like.dtype)
 
-        def both() -> None:
+        def step() -> None:
             out = self.forward()
             assert isinstance(out, Tensor)
             torch.autograd.grad(out, self.leaves, grad)
-            if out.is_cuda:
-                torch.cuda.synchronize()
 
-        return both
+        return step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

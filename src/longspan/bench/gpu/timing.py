@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from ..capturing import captured
 from .records import How, Taken
 
 __all__ = ["Call", "CudaStopwatch", "Failure", "Stopwatch"]
@@ -39,6 +40,8 @@ class Failure(NamedTuple):
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """The first sentence that says something, with the name of the innermost error."""
+        while "previous error" in str(error) and error.__context__ is not None:
+            error = error.__context__
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         first = lines[0].partition(". ")[0] if lines else ""
         return cls(CHAIN.sub("", f"{type(error).__name__}: {first}")[:LONGEST_REASON])
@@ -204,13 +207,7 @@ class CudaStopwatch:
         return False
 
     def _captured(self, call: Callable[[], object]) -> Any:
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream):
-            call()
-        graph.replay()
-        torch.cuda.synchronize()
-        return graph
+        return captured(call, self.stream)
 
     def _repeats(self, run: Callable[[], object]) -> int:
         each = min(self._turn(run, 3)) / 1e3

@@ -131,7 +131,7 @@ def _work(
         found: Tensor = model(input_ids=ids).last_hidden_state
         return found
 
-    return Work(forward=forward, leaves=tuple(model.parameters()))
+    return Work(forward=forward, leaves=tuple(model.parameters()), graph=device == "cuda")
 
 
 class _Values(torch.autograd.Function):

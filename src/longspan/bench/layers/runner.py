@@ -67,7 +67,7 @@ def run(
     if device == "cuda":
         need_gpu()
         at = gpu_setting(torch.cuda.get_device_name(), quick)
-        at["compiled"] = "each layer by torch.compile, before it is timed"
+        at["compiled"] = "each layer by torch.compile, and the step replayed as a CUDA graph"
     else:
         at = setting(threads) | {"dtype": "float32"}
     effort = effort or (QUICK if quick else ON_GPU if device == "cuda" else ON_CPU)

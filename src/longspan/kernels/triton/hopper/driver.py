@@ -67,7 +67,7 @@ def parameters_of(compiled: Any, arguments: Sequence[Any]) -> list[Value]:
         Unknown: where the PTX has others.
     """
     metadata = compiled.metadata
-    if metadata.launch_pdl or metadata.launch_cooperative_grid or metadata.num_ctas != 1:
+    if metadata.launch_cooperative_grid or metadata.num_ctas != 1:
         raise Unknown("it is launched in a way of its own")
     if metadata.global_scratch_size or metadata.profile_scratch_size:
         raise Unknown("it has memory of its own")
@@ -136,6 +136,16 @@ def _sizes_in(ptx: str) -> list[int]:
     return [PTX_SIZES.get(bits, 0) * int(count or 1) for bits, count in PARAMETER.findall(listed)]
 
 
+class _Attribute(ctypes.Structure):
+    """`CUlaunchAttribute`, whose value is a union of 64 bytes."""
+
+    _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16)]
+
+
+# That a kernel may be launched before the one before it is done, for which it waits by itself.
+OVERLAPPING = _Attribute(6, 0, (ctypes.c_int * 16)(1))
+
+
 class _Config(ctypes.Structure):
     """`CUlaunchConfig`."""
 
@@ -199,6 +209,9 @@ class Launch:
         threads = 32 * compiled.metadata.num_warps
         shape = (*grid, 1, threads, 1, 1, compiled.metadata.shared)
         self._config = _Config(*shape, 0, None, 0)
+        if compiled.metadata.launch_pdl:
+            self._config.attributes = ctypes.addressof(OVERLAPPING)
+            self._config.attribute_count = 1
         self._call = (
             ctypes.byref(self._config), ctypes.c_void_p(compiled.function), self._parameters, None
         )  # fmt: skip

@@ -22,6 +22,7 @@ from .ring import (
     block_barrier,
     edges,
     initialise,
+    overlapped,
     release,
     release_before,
     start_load,
@@ -31,6 +32,8 @@ from .ring import (
     wait_until_free,
     wait_until_there,
     within,
+    work_after,
+    work_of,
 )
 
 
@@ -75,12 +78,11 @@ def _load(
     """
     BYTES: gl.constexpr = (2 * PD * 2 + (2 + KIND + (1 if BELL else 0)) * 4) * BM
     work = gl.program_id(0)
+    tile, b, key_head = work_of(work, tiles, key_heads)
+    by_tile, by_b, by_head = work_of(gl.num_programs(0), tiles, key_heads)
     number = 0
     count = 0
     while work < works:
-        tile = work % tiles
-        b = work // tiles // key_heads
-        key_head = work // tiles % key_heads
         turn = count % TURNS
         wait_until_free(bars.index(2 * RING + 2 + turn), count, TURNS)
         bar = bars.index(2 * RING + turn)
@@ -122,6 +124,7 @@ def _load(
                     number += 1
         count += 1
         work += gl.num_programs(0)
+        tile, b, key_head = work_after(tile, b, key_head, by_tile, by_b, by_head, tiles, key_heads)
 
 
 @gluon.jit
@@ -235,12 +238,11 @@ def _compute(
     column_f = column.to(gl.float32)
     scale_log2 = scale * LOG2E
     work = gl.program_id(0)
+    tile, b, key_head = work_of(work, tiles, key_heads)
+    by_tile, by_b, by_head = work_of(gl.num_programs(0), tiles, key_heads)
     number = 0
     count = 0
     while work < works:
-        tile = work % tiles
-        b = work // tiles // key_heads
-        key_head = work // tiles % key_heads
         turn = count % TURNS
         keys = ks.index(turn).reshape([BN, PD])
         values = vs.index(turn).reshape([BN, PD])
@@ -288,6 +290,7 @@ def _compute(
             release(bars.index(2 * RING + 2 + turn))
         count += 1
         work += gl.num_programs(0)
+        tile, b, key_head = work_after(tile, b, key_head, by_tile, by_b, by_head, tiles, key_heads)
     tma.store_wait(0)
 
 
@@ -327,6 +330,7 @@ def key_gradients(
     )
     bars = gl.allocate_shared_memory(gl.int64, [2 * RING + 4, 1], mbarrier.MBarrierLayout())
     initialise(bars, 2 * RING + 4)
+    overlapped()
     gl.warp_specialize(
         [
             (_compute, (

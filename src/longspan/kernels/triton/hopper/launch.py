@@ -154,15 +154,19 @@ class _Launcher:
         constants["BESIDE"] = beside.length > 0
         programs = min(works, options.programs * self.processors)
         more = {"num_warps": 4, "maxnreg": options.registers}
-        self.start(kernel, programs, options, (beside,), arguments, constants, **more)
+        self.overlapping(kernel, programs, options, (beside,), arguments, constants, **more)
 
-    def start(
+    def overlapping(
         self, kernel: Any, programs: int, options: HopperOptions | None,
         beside: tuple[Beside, ...], arguments: tuple[Any, ...], constants: dict[str, Any],
         **more: int,
     ) -> None:  # fmt: skip
+        """Launches a kernel that waits by itself for the one before it, so that its programs can
+        be there already when that one ends.
+        """
         key = (self.bell, options, *(numbers_of(x) for x in beside), *self.key)
-        start(kernel, key, (programs, 1), arguments, self.constants | constants, **more)
+        every = self.constants | constants
+        start(kernel, key, (programs, 1), arguments, every, launch_pdl=True, **more)
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -191,13 +195,13 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
         BM=BLOCK, BN=options.step,
     )  # fmt: skip
     rows = batch * heads * n
-    launcher.start(
+    launcher.overlapping(
         repair_outputs, -(-rows // SCAN), None, (keys.beside,),
         (
             vectors(q), vectors(k), vectors(v), vectors(out), limits, facts.intervals, keys.beside,
             facts.bells, heads, each, n, m, rows, problem.scale,
         ),
-        {"D": channels, "BESIDE": keys.beside.length > 0},
+        {"D": channels, "BESIDE": keys.beside.length > 0, "OVERLAPS": True},
     )  # fmt: skip
     attend_rows(problem, roles, out, limits)
     return out, limits
@@ -254,7 +258,7 @@ def backward(problem: Problem, out: Tensor, limits: Tensor, grad: Tensor) -> tup
     )  # fmt: skip
     rows, keys = row_checks.numel(), key_checks.numel()
     row_programs, key_programs = -(-rows // SCAN), -(-keys // SCAN)
-    launcher.start(
+    launcher.overlapping(
         repair_gradients, row_programs + key_programs, None, (more.beside, rows_too.beside),
         (
             vectors(q), vectors(k), vectors(v), vectors(given), vectors(dq), vectors(dk),
@@ -263,8 +267,8 @@ def backward(problem: Problem, out: Tensor, limits: Tensor, grad: Tensor) -> tup
             stride, problem.scale,
         ),
         {
-            "D": channels, "NUMBERS": NUMBERS, "KEYS_BESIDE": more.beside.length > 0,
-            "ROWS_BESIDE": rows_too.beside.length > 0,
+            "D": channels, "NUMBERS": NUMBERS, "OVERLAPS": True,
+            "KEYS_BESIDE": more.beside.length > 0, "ROWS_BESIDE": rows_too.beside.length > 0,
         },
     )  # fmt: skip
     differentiate_tokens(problem, roles, out, given, limits, stats, to_bells, dq, dk, dv)

@@ -19,18 +19,20 @@ from .ring import (
     initialise,
     keys_of_rows,
     load_keys,
+    overlapped,
     places_of_rows,
     positions_of_places,
-    release,
     release_before,
     start_load,
     start_store,
     steps_beside,
+    steps_of_rows,
     unit_of,
     wait_until_free,
     wait_until_there,
     within,
-    work_of_rows,
+    work_after,
+    work_of,
 )
 
 
@@ -44,12 +46,12 @@ def _load(
     are free, RING each, and the same of queries, 2 each.
     """
     work = gl.program_id(0)
+    tile, b, h = work_of(work, tiles, heads)
+    by_tile, by_b, by_h = work_of(gl.num_programs(0), tiles, heads)
     number = 0
     count = 0
     while work < works:
-        tile, b, h, first, steps, lower, upper = work_of_rows(
-            work, intervals, tiles, heads, n, m, KIND, BM, BN
-        )
+        first, steps, lower, upper = steps_of_rows(intervals, b, h, tile, n, m, KIND, BM, BN)
         turn = count % 2
         wait_until_free(bars.index(2 * RING + 2 + turn), count, 2)
         bar = bars.index(2 * RING + turn)
@@ -65,6 +67,7 @@ def _load(
                 number += 1
         count += 1
         work += gl.num_programs(0)
+        tile, b, h = work_after(tile, b, h, by_tile, by_b, by_h, tiles, heads)
 
 
 @gluon.jit
@@ -161,12 +164,12 @@ def _compute(
     column_f = column.to(gl.float32)
     scale_log2 = scale * LOG2E
     work = gl.program_id(0)
+    tile, b, h = work_of(work, tiles, heads)
+    by_tile, by_b, by_h = work_of(gl.num_programs(0), tiles, heads)
     number = 0
     count = 0
     while work < works:
-        tile, b, h, first, steps, lower, upper = work_of_rows(
-            work, intervals, tiles, heads, n, m, KIND, BM, BN
-        )
+        first, steps, lower, upper = steps_of_rows(intervals, b, h, tile, n, m, KIND, BM, BN)
         row = tile * BM + gl.arange(0, BM, R)
         low, width = keys_of_rows(intervals, b, h, row, n, m, KIND)
         i = row + (m - n)
@@ -197,7 +200,6 @@ def _compute(
                     LO,
                 )  # fmt: skip
             number += more
-        release(bars.index(2 * RING + 2 + turn))
         acc = warpgroup_mma_wait(0, deps=[acc])
         empty = total == 0.0
         limit = gl.where(empty, float("-inf"), (top * scale_log2 + gl.log2(total)) * LN2)
@@ -210,10 +212,13 @@ def _compute(
         block_barrier()
         y.reshape([BM, PD]).store(acc.to(out.dtype))
         fence_async_shared()
+        # Every thread has its output there, and needs the queries no more.
         block_barrier()
+        mbarrier.arrive(bars.index(2 * RING + 2 + turn), count=1)
         start_store(out, [b, h, tile * BM, 0], y)
         count += 1
         work += gl.num_programs(0)
+        tile, b, h = work_after(tile, b, h, by_tile, by_b, by_h, tiles, heads)
     tma.store_wait(0)
 
 
@@ -243,6 +248,7 @@ def outputs(
     ys = gl.allocate_shared_memory(out.dtype, [1, 1, BM, PD], out.layout)
     bars = gl.allocate_shared_memory(gl.int64, [2 * RING + 4, 1], mbarrier.MBarrierLayout())
     initialise(bars, 2 * RING + 4)
+    overlapped()
     gl.warp_specialize(
         [
             (_compute, (

@@ -22,6 +22,7 @@ from .ring import (
     initialise,
     keys_of_rows,
     load_keys,
+    overlapped,
     places_of_rows,
     positions_of_places,
     release,
@@ -29,11 +30,13 @@ from .ring import (
     start_load,
     start_store,
     steps_beside,
+    steps_of_rows,
     unit_of,
     wait_until_free,
     wait_until_there,
     within,
-    work_of_rows,
+    work_after,
+    work_of,
 )
 
 
@@ -47,12 +50,12 @@ def _load(
     are free, RING each; the same of queries and gradients, 2 each; and of outputs, 1 each.
     """
     work = gl.program_id(0)
+    tile, b, h = work_of(work, tiles, heads)
+    by_tile, by_b, by_h = work_of(gl.num_programs(0), tiles, heads)
     number = 0
     count = 0
     while work < works:
-        tile, b, h, first, steps, lower, upper = work_of_rows(
-            work, intervals, tiles, heads, n, m, KIND, BM, BN
-        )
+        first, steps, lower, upper = steps_of_rows(intervals, b, h, tile, n, m, KIND, BM, BN)
         turn = count % TURNS
         row = [b, h, tile * BM, 0]
         wait_until_free(bars.index(2 * RING + 5), count, 1)
@@ -74,6 +77,7 @@ def _load(
                 number += 1
         count += 1
         work += gl.num_programs(0)
+        tile, b, h = work_after(tile, b, h, by_tile, by_b, by_h, tiles, heads)
 
 
 @gluon.jit
@@ -174,12 +178,12 @@ def _compute(
     column_f = column.to(gl.float32)
     scale_log2 = scale * LOG2E
     work = gl.program_id(0)
+    tile, b, h = work_of(work, tiles, heads)
+    by_tile, by_b, by_h = work_of(gl.num_programs(0), tiles, heads)
     number = 0
     count = 0
     while work < works:
-        tile, b, h, first, steps, lower, upper = work_of_rows(
-            work, intervals, tiles, heads, n, m, KIND, BM, BN
-        )
+        first, steps, lower, upper = steps_of_rows(intervals, b, h, tile, n, m, KIND, BM, BN)
         row = tile * BM + gl.arange(0, BM, R)
         low, width = keys_of_rows(intervals, b, h, row, n, m, KIND)
         i = row + (m - n)
@@ -249,6 +253,7 @@ def _compute(
             release(bars.index(2 * RING + 5))
         count += 1
         work += gl.num_programs(0)
+        tile, b, h = work_after(tile, b, h, by_tile, by_b, by_h, tiles, heads)
     tma.store_wait(0)
 
 
@@ -280,6 +285,7 @@ def query_gradients(
     vs = gl.allocate_shared_memory(v.dtype, [RING, 1, 1, BN, PD], v.layout)
     bars = gl.allocate_shared_memory(gl.int64, [2 * RING + 6, 1], mbarrier.MBarrierLayout())
     initialise(bars, 2 * RING + 6)
+    overlapped()
     gl.warp_specialize(
         [
             (_compute, (

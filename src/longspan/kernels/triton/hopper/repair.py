@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
 from ..pairs import LOG2E
 from .ring import BAND, NOWHERE, REACH
@@ -114,10 +115,14 @@ def _add_keys(
 @triton.jit
 def repair_outputs(
     q, k, v, out, limits, intervals, beside, bells, heads, each, n, m, count, scale,
-    KIND: tl.constexpr, BELL: tl.constexpr, BESIDE: tl.constexpr, D: tl.constexpr,
-    PD: tl.constexpr,
+    KIND: tl.constexpr, BELL: tl.constexpr, BESIDE: tl.constexpr, OVERLAPS: tl.constexpr,
+    D: tl.constexpr, PD: tl.constexpr,
 ):  # fmt: skip
-    """Outputs and limits of rows whose limit is a NaN; `count` rows in all."""
+    """Outputs and limits of rows whose limit is a NaN; `count` rows in all. OVERLAPS when it may be
+    launched before the kernel before it is done.
+    """
+    if OVERLAPS:
+        gdc_wait()
     start = tl.program_id(0) * SCAN
     scanned = start + tl.arange(0, SCAN)
     marks = tl.load(limits + scanned, mask=scanned < count, other=0.0)
@@ -324,9 +329,13 @@ def repair_gradients(
     q, k, v, grad, dq, dk, dv, stats, to_bells, row_checks, key_checks, intervals, columns,
     keys_beside, rows_beside, heads, key_heads, each, n, m, rows, keys, row_programs, stride, scale,
     KIND: tl.constexpr, BELL: tl.constexpr, KEYS_BESIDE: tl.constexpr, ROWS_BESIDE: tl.constexpr,
-    D: tl.constexpr, PD: tl.constexpr, NUMBERS: tl.constexpr,
+    OVERLAPS: tl.constexpr, D: tl.constexpr, PD: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of rows and of keys whose check is a NaN; `rows` and `keys` in all."""
+    """Gradients of rows and of keys whose check is a NaN; `rows` and `keys` in all. OVERLAPS as
+    above.
+    """
+    if OVERLAPS:
+        gdc_wait()
     program = tl.program_id(0)
     of_rows = program < row_programs
     start = tl.where(of_rows, program, program - row_programs) * SCAN

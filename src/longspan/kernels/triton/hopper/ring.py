@@ -70,6 +70,17 @@ start_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_glob
 
 
 @gluon.jit
+def overlapped():
+    """Waits for the kernel before to be done, and lets the one after it take the place of programs
+    that are: whatever is launched beside this one waits in turn.
+    """
+    gl.inline_asm_elementwise(
+        "griddepcontrol.wait; griddepcontrol.launch_dependents; // $0", "=r", [], dtype=gl.int32,
+        is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
 def initialise(bars, COUNT: gl.constexpr):
     for number in gl.static_range(COUNT):
         mbarrier.init(bars.index(number), count=1)
@@ -159,16 +170,25 @@ def steps_of_rows(
 
 
 @gluon.jit
-def work_of_rows(
-    work, intervals, tiles, heads, n, m, KIND: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-):  # fmt: skip
-    """A tile of rows by number: which one, its sample and head, and its steps."""
-    tile = work % tiles
-    unit = work // tiles
-    b = unit // heads
-    h = unit % heads
-    first, steps, lower, upper = steps_of_rows(intervals, b, h, tile, n, m, KIND, BM, BN)
-    return tile, b, h, first, steps, lower, upper
+def work_of(number, tiles, heads):
+    """A work by number: its tile, sample and head."""
+    unit = number // tiles
+    return number % tiles, unit // heads, unit % heads
+
+
+@gluon.jit
+def work_after(tile, b, h, by_tile, by_b, by_h, tiles, heads):
+    """The work that is so many further on. Divisions for every one would take longer."""
+    tile += by_tile
+    h += by_h
+    if tile >= tiles:
+        tile -= tiles
+        h += 1
+    b += by_b
+    if h >= heads:
+        h -= heads
+        b += 1
+    return tile, b, h
 
 
 @gluon.jit

@@ -278,8 +278,17 @@ def _walk(walk: Walk, heads: int, device: torch.device) -> WalkArguments:
 def _index(order: Order, none: Tensor) -> tuple[Tensor, int]:
     if order.index is None:
         return none, 0
-    index = order.index.to(torch.int32).contiguous()
+    index = _laid_out(order.index.to(torch.int32))
     return index, _shared(index, 0)
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    """Contiguous, but for a last dim of 1, which gets room for 2: a stride of 1 is a constant for
+    Triton, and 3.6 loses constants that lie deep in a kernel's arguments inside of its branches.
+    """
+    if x.shape[-1] != 1:
+        return x.contiguous()
+    return torch.cat((x, x), -1)[..., :1]
 
 
 def _shared(x: Tensor, dim: int) -> int:
@@ -290,17 +299,17 @@ def _shared(x: Tensor, dim: int) -> int:
 def _allowed(part: Part, none: Tensor) -> tuple[Tensor, int]:
     if part.allowed is None:
         return none, 0
-    allowed = part.allowed.contiguous().view(torch.uint8)
+    allowed = _laid_out(part.allowed.view(torch.uint8))
     return allowed, _shared(allowed, 0)
 
 
 def _part(part: Part, none: Tensor) -> PartValues:
-    low, high = (x.to(torch.int32).contiguous() for x in (part.low, part.high))
+    low, high = (_laid_out(x.to(torch.int32)) for x in (part.low, part.high))
     index, index_batch = _index(part.keys, none)
     allowed, allowed_batch = _allowed(part, none)
     documents = []
     for rows, keys in part.documents:
-        rows, keys = rows.contiguous(), keys.contiguous()
+        rows, keys = _laid_out(rows), _laid_out(keys)
         documents.append(Documents(rows, _shared(rows, 0), keys, _shared(keys, 0)))
     return PartValues(
         low,
@@ -322,7 +331,7 @@ def _part(part: Part, none: Tensor) -> PartValues:
 def _tiles(tiles: TileList | None, n: int, m: int, none: Tensor) -> tuple[Any, ...]:
     if tiles is None:
         return (none, none, none, 0, 0, none, none, none, none)
-    mask = tiles.mask.to(torch.int32).contiguous()
+    mask = _laid_out(tiles.mask.to(torch.int32))
     by_column = tiles.columns.argsort(stable=True)
     edges = torch.arange(-(-n // TILE) + 1, device=tiles.rows.device)
     column_edges = torch.arange(-(-m // TILE) + 1, device=tiles.rows.device)

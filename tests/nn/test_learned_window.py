@@ -263,3 +263,23 @@ def test_nothing_to_share_out(budget: Any, nothing: str) -> None:
     if nothing == "one token":
         torch.testing.assert_close(y[0, :, 0], v[0, :, 0])
     torch.testing.assert_close(y[1:], made(q[1:], k[1:], v[1:]))
+
+
+@pytest.mark.parametrize("n", [9, 1024, 1025, 2048])
+def test_products_in_pieces_are_the_same(n: int) -> None:
+    from longspan.nn.learned_window import PIECE, _products_in_pieces
+
+    source = torch.Generator().manual_seed(0)
+    x = torch.randn(2, n, 3, 4, generator=source, dtype=torch.float64).transpose(1, 2)
+    matrices = torch.randn(3, 4, 4, generator=source, dtype=torch.float64)
+    grad = torch.randn(2, 3, n, 4, generator=source, dtype=torch.float64)
+
+    def all_of(products: Any, dtype: torch.dtype) -> list[Tensor]:
+        leaves = [own.to(dtype).requires_grad_() for own in (x, matrices)]
+        y = products(*leaves)
+        return [y, *torch.autograd.grad(y, leaves, grad.to(dtype))]
+
+    want = all_of(lambda x, w: torch.einsum("bhnd,hde->bhne", x, w), torch.float64)
+    have = all_of(lambda x, w: _products_in_pieces(x, w, -(-n // PIECE)), torch.float32)
+    for own, right in zip(have, want, strict=True):
+        torch.testing.assert_close(own.double(), right, rtol=1e-5, atol=1e-4)

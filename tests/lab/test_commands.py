@@ -74,12 +74,41 @@ def test_recipes_of_ones_own(tmp_path: Path) -> None:
         "    return comparison('recall', ('window',), reach=reach, seeds=1, length=80)\n"
     )
     folder = str(tmp_path / "runs")
-    assert "window" in ran("run", str(path), "--option", "reach=3", "--dry-run", "-o", folder)
-    assert not Path(folder).exists()
     text = ran("run", str(path), *SMALL, "-o", folder)
     assert "report:" in text
     (run,) = (config.parent for config in Path(folder).glob("*/config.json"))
     assert ran("run", str(run), "--dry-run")
+
+
+def test_a_dry_run_says_what_it_would_take(
+    questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from longspan.recipes import comparison\n"
+        "def recipe(reach=2):\n"
+        "    return comparison('squad', ('window', 'learned'), reach=reach, seeds=2, length=48,\n"
+        f"        data={str(questions)!r})\n"
+    )
+    settings = ["--set", "task.settings.vocabulary=300", "--set", "task.settings.stride=12"]
+    settings += ["--set", "task.settings.question_length=16", "--option", "reach=3", *SMALL]
+    before = {own: own.read_bytes() for own in tmp_path.rglob("*") if own.is_file()}
+    text = ran("run", str(path), "--dry-run", "-o", str(tmp_path / "runs"), *settings)
+    # Neither runs nor tokens are kept.
+    assert {own: own.read_bytes() for own in tmp_path.rglob("*") if own.is_file()} == before
+    assert "every run has" in text and "mechanism.mean_reach 3" in text
+    assert "stages.train.batch 2" in text
+    for row in ("window, seed 0", "window, seed 1", "learned, seed 0", "learned, seed 1"):
+        assert row in text
+    # Two heads, each with a matrix of 8 × 8 and a vector.
+    assert " 144 " in text and "MiB" in text and "all that have no result yet" in text
+    # What is there is not counted again.
+    ran("run", str(path), "-o", str(tmp_path / "runs"), *settings)
+    text = ran("run", str(path), "--dry-run", "-o", str(tmp_path / "runs"), *settings)
+    assert text.count("has a result") == 4 and "result yet 0 s" in text
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_is(tmp_path: Path) -> None:
@@ -110,6 +139,8 @@ def test_a_run_that_was_stopped_goes_on_where_it_is(tmp_path: Path) -> None:
         (["data", "bytes", "--data", "nowhere.txt"], "nowhere.txt"),
         (["data", "bytes", "--option", "length=long"], "length"),
         (["run", "quick", "--set", "task.settings.length=long"], "length"),
+        (["run", "quick", "--set", "task.data=nowhere.txt", "--dry-run"], "nowhere.txt"),
+        (["run", "quick", "--set", "model.width=7", "--dry-run"], "7"),
         (["report", "."], "no config.json"),
         (["ask", ".", "a.txt", "Why?"], "a.txt"),
     ],

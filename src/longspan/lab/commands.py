@@ -21,11 +21,12 @@ from .. import recipes, tasks
 from ..recipes import Plan, Planned
 from ..report import write as write_report
 from ..terminal import errors_in_one_line, say
-from ..training import RunConfig, build, load
+from ..training import RunConfig, load
 from ..training.building import tasks_of
 from ..training.naming import value_of
 from .answering import answers
 from .comparing import Compared, compared
+from .dry_run import show_plan
 from .predicting import predict as predict_lines
 from .runner import Done, run_plan
 
@@ -58,7 +59,12 @@ def run(
         list[str] | None, typer.Option(help="name=value, of the recipe's function.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be run, and run nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Say what would be run, with parameters, memory and time from a few steps of "
+            "each stage; write nothing.",
+        ),
     ] = False,
 ) -> None:
     """Train what a recipe plans: every run that has no result yet; and write a report.
@@ -69,12 +75,15 @@ def run(
     with errors_in_one_line():
         with _settings():
             plan = _plan(recipe, option or []).with_set(settings or [])
-        if dry_run:
-            _show_plan(console, plan)
-            return
         # A run that is there goes on where it is.
         there = recipe not in recipes.RECIPES and Path(recipe).is_dir()
-        _run(console, plan, Path(recipe).resolve().parent if there else output)
+        folder = Path(recipe).resolve().parent if there else output
+        if dry_run:
+            wide = console if sys.stdout.isatty() else Console(highlight=False, width=120)
+            with _settings():
+                show_plan(wide, plan, folder)
+            return
+        _run(console, plan, folder)
 
 
 def compare(
@@ -259,21 +268,6 @@ def _settings() -> Iterator[None]:
         yield
     except TypeError as error:
         raise ValueError(str(error)) from error
-
-
-def _show_plan(console: Console, plan: Plan) -> None:
-    """Prints what would be run, and how large the models are."""
-    table = Table(title=plan.title, box=box.SIMPLE, pad_edge=False)
-    for name in ("row", "seeds", "steps", "parameters"):
-        table.add_column(name, justify="left" if name == "row" else "right")
-    for row in plan.rows:
-        runs = [planned for planned in plan.runs if planned.row == row]
-        config = runs[0].config
-        made = tasks_of(config, None)
-        model = build(config, config.stages[0], made[0], made)
-        count = sum(parameter.numel() for parameter in model.parameters())
-        table.add_row(row, str(len(runs)), f"{runs[0].config.steps:,}", f"{count:,}")
-    console.print(table)
 
 
 def _show(console: Console, plan: Plan, done: list[Done]) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ..nn import SlidingWindow
 from ..tasks import Task
 from . import checkpoint
+from .accelerating import accelerator_for
 from .building import build, is_run, tasks_of
 from .config import RunConfig
 from .evaluating import Evaluation, evaluate
@@ -70,7 +70,7 @@ class _Run:
 
     def __init__(self, config: RunConfig, resume: bool, task: Task | None) -> None:
         self.config, self.folder = config, config.folder
-        self.accelerator = _accelerator(False)
+        self.accelerator = accelerator_for()
         self.device: torch.device = self.accelerator.device
         self.first = process_number() == 0
         self.metrics: Metrics | None = None
@@ -121,7 +121,7 @@ class _Run:
         # The model of a stage that ended is gone, and so is its memory.
         learner = self._learner(number, stage, task)
         running = _Running(learner, optimizer_of(learner, stage), task)
-        accelerator = _accelerator(_some_rest(learner))
+        accelerator = accelerator_for(learner)
         model = accelerator.prepare_model(learner)
         if stage.checkpointing:
             learner.recompute_blocks()
@@ -250,25 +250,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _accelerator(some_rest: bool) -> Any:
-    try:
-        from accelerate import Accelerator
-        from accelerate.utils import DistributedDataParallelKwargs
-    except ImportError as error:
-        raise ImportError("training needs accelerate: pip install 'longspan[train]'") from error
-    options = DistributedDataParallelKwargs(find_unused_parameters=some_rest)
-    # Autocast is the model's own matter: accelerate has one for a whole process.
-    return Accelerator(mixed_precision="no", kwargs_handlers=[options])
-
-
-def _some_rest(learner: Learner) -> bool:
-    """Whether some weights may have no part in a batch: those of global tokens, where it has
-    none.
-    """
-    windows = [own for own in learner.mechanisms() if isinstance(own, SlidingWindow)]
-    return any(own.global_projections for own in windows)
 
 
 def _has_reach(learner: Learner) -> bool:

@@ -173,9 +173,7 @@ def _flat(config: RunConfig) -> dict[str, str]:
         elif value is not None:
             found[name] = value if isinstance(value, str) else json.dumps(value)
 
-    about = config.as_dict()
-    del about["output"]
-    walk("", about)
+    walk("", config.computes())
     return found
 
 

@@ -27,6 +27,7 @@ from .processes import process_count, process_number, wait
 from .records import Metrics, clean, finite, whole_folder, write_json
 from .saving import carry_over, save_learner, take_reach
 from .stage import Stage
+from .tensorboard import Board, need_tensorboard
 
 __all__ = ["train"]
 
@@ -74,10 +75,13 @@ class _Run:
         self.device: torch.device = self.accelerator.device
         self.first = process_number() == 0
         self.metrics: Metrics | None = None
+        self.board: Board | None = None
         self.place = Place()
         self.done = _finished(self.folder) if resume else None
         self.from_path: Path | None = None
         _check_folder(config, resume)
+        if config.tensorboard:
+            need_tensorboard()
         # Nobody writes before everybody has looked.
         wait()
         if self.done is not None:
@@ -92,6 +96,8 @@ class _Run:
         if self.first:
             clean(self.folder)
             self.metrics = Metrics(self.folder / "metrics.jsonl", self.place.metrics)
+            if config.tensorboard:
+                self.board = Board(self.folder / "tensorboard", self.place.step)
             write_json(self.folder / "config.json", self._described())
             with whole_folder(self.folder / "task") as place:
                 self.tasks[-1].save(place)
@@ -99,6 +105,8 @@ class _Run:
     def close(self) -> None:
         if self.metrics is not None:
             self.metrics.close()
+        if self.board is not None:
+            self.board.close()
 
     def _described(self) -> dict[str, Any]:
         tasks = [own.describe() for own in self.tasks]
@@ -140,6 +148,8 @@ class _Run:
 
         def saved() -> None:
             place.metrics = 0 if self.metrics is None else self.metrics.size()
+            if self.board is not None:
+                self.board.flush()
             checkpoint.save(self.folder, learner, running.optimizer, place.as_dict(), self.device)
             wait()
 
@@ -195,6 +205,8 @@ class _Run:
     def _record(self, line: dict[str, Any]) -> None:
         if self.metrics is not None:
             self.metrics.write(line)
+        if self.board is not None:
+            self.board.write(line)
 
     def _result(self, running: _Running) -> dict[str, Any]:
         stage, place = self.config.stages[-1], self.place
@@ -304,9 +316,9 @@ def _check_folder(config: RunConfig, resume: bool) -> None:
         raise ValueError(
             f"{config.folder} has a run already: go on with resume=True, or name another folder"
         )
-    before, now = RunConfig.read(path).as_dict(), config.as_dict()
+    before, now = RunConfig.read(path).computes(), config.computes()
     for key in now:
-        if key != "output" and before[key] != now[key]:
+        if before[key] != now[key]:
             raise ValueError(
                 f"{config.folder} has a run with another {key}: {before[key]!r}, now "
                 f"{now[key]!r}; resume it as it was, or name another folder"

@@ -120,12 +120,41 @@ def test_a_run_that_was_stopped_goes_on_where_it_is(tmp_path: Path) -> None:
     ran(*arguments)
     (run,) = (config.parent for config in folder.glob("*/config.json"))
     wanted = json.loads((run / "result.json").read_text())
-    for again in (arguments, ["run", str(run)]):
+    for again in (arguments, ["run", str(run)], ["run", "--resume", str(run)]):
         # As it is when a run is stopped before its end.
         (run / "result.json").unlink()
         assert "1 of 1" in ran(*again)
         assert [config.parent for config in folder.glob("*/config.json")] == [run]
         assert json.loads((run / "result.json").read_text())["metrics"] == wanted["metrics"]
+
+
+def test_a_fresh_run_keeps_the_one_before(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    arguments = [
+        "compare", "recall", "--mechanisms", "window", "--seeds", "2", "--length", "80", *SMALL,
+        "-o", str(folder),
+    ]  # fmt: skip
+    ran(*arguments)
+    runs = [config.parent for config in folder.glob("*/config.json")]
+    before = {run.name: (run / "result.json").read_bytes() for run in runs}
+    assert "1 of 2" not in ran(*arguments, "--resume")
+    for number in (1, 2):
+        said = ran(*arguments, "--fresh")
+        assert "moved" in said and "1 of 2" in said and "2 of 2" in said
+        assert sorted(folder.glob("*/config.json")) == sorted(run / "config.json" for run in runs)
+        for name in before:
+            kept = folder / "before" / f"{name}-{number}"
+            assert (kept / "metrics.jsonl").is_file() and (kept / "checkpoints").is_dir()
+            if number == 1:
+                assert (kept / "result.json").read_bytes() == before[name]
+    one = runs[0]
+    text = ran("run", str(one), "--fresh", "--dry-run")
+    assert "has a result" not in text and (one / "result.json").is_file()
+    ran("run", str(one), "--fresh")
+    assert (folder / "before" / f"{one.name}-3" / "result.json").is_file()
+    assert (one / "result.json").is_file()
+    # Nothing to be moved is no mistake.
+    assert "moved" not in ran(*arguments, "--fresh", "-o", str(tmp_path / "others"))
 
 
 @pytest.mark.parametrize(

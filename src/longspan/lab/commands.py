@@ -24,11 +24,12 @@ from ..terminal import errors_in_one_line, say
 from ..training import RunConfig, load
 from ..training.building import tasks_of
 from ..training.naming import value_of
+from ..training.processes import first_process
 from .answering import answers
 from .comparing import Compared, compared
 from .dry_run import show_plan
 from .predicting import predict as predict_lines
-from .runner import Done, run_plan
+from .runner import Done, moved_aside, run_plan
 
 __all__ = ["add_to"]
 
@@ -37,6 +38,14 @@ Sets = Annotated[
     typer.Option("--set", help="key=value, in every run; may be repeated: stages.*.steps=100."),
 ]
 Folder = Annotated[Path, typer.Option("--output", "-o", help="The folder for the runs.")]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume/--fresh",
+        help="Go on with runs that were stopped, and keep those that have a result; or move what "
+        "is there into the folder 'before', and begin anew.",
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -55,6 +64,7 @@ def run(
     ] = "quick",
     settings: Sets = None,
     output: Folder = Path("runs"),
+    resume: Resume = True,
     option: Annotated[
         list[str] | None, typer.Option(help="name=value, of the recipe's function.")
     ] = None,
@@ -69,7 +79,8 @@ def run(
 ) -> None:
     """Train what a recipe plans: every run that has no result yet; and write a report.
 
-    One that was stopped goes on where its last checkpoint is.
+    One that was stopped goes on where its last checkpoint is; --resume says so, and need not be
+    given. Several processes are the same command, behind accelerate launch -m or torchrun -m.
     """
     console = Console(highlight=False)
     with errors_in_one_line():
@@ -81,9 +92,9 @@ def run(
         if dry_run:
             wide = console if sys.stdout.isatty() else Console(highlight=False, width=120)
             with _settings():
-                show_plan(wide, plan, folder)
+                show_plan(wide, plan, folder if resume else None)
             return
-        _run(console, plan, folder)
+        _run(console, plan, folder, resume=resume)
 
 
 def compare(
@@ -100,6 +111,7 @@ def compare(
     length: Annotated[int | None, typer.Option(min=1, help="Tokens of an example.")] = None,
     settings: Sets = None,
     output: Folder = Path("runs"),
+    resume: Resume = True,
 ) -> None:
     """Train the same model with several mechanisms, over seeds, and compare them."""
     console = Console(highlight=False)
@@ -113,7 +125,7 @@ def compare(
             length=length,
             seeds=seeds,
         ).with_set(settings or [])
-        _run(console, plan, output)
+        _run(console, plan, output, resume=resume)
 
 
 def report(
@@ -237,12 +249,21 @@ def _named(options: list[str]) -> dict[str, Any]:
     return found
 
 
-def _run(console: Console, plan: Plan, folder: Path) -> None:
+def _run(console: Console, plan: Plan, folder: Path, *, resume: bool) -> None:
+    first = first_process()
+    if not first:
+        # Several processes train; one of them speaks.
+        console = Console(quiet=True)
     _check(plan)
+    if not resume:
+        for was, now in moved_aside(plan, folder):
+            say(console, f"moved {was} to {now}")
     say(console, plan.title, "bold")
     if plan.about:
         say(console, plan.about)
     done = run_plan(plan, folder, say=lambda text: say(console, text))
+    if not first:
+        return
     _show(console, plan, done)
     runs = [folder / planned.place for planned, _ in done]
     path = write_report(runs, folder / "report.html")

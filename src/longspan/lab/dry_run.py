@@ -29,15 +29,20 @@ CAPTION = (
 )
 
 
-def show_plan(console: Console, plan: Plan, folder: Path) -> None:
-    """Prints configurations, and for every run its parameters, memory and time; writes nothing."""
+def show_plan(console: Console, plan: Plan, folder: Path | None) -> None:
+    """Prints configurations, and for every run its parameters, memory and time; writes nothing.
+
+    Args:
+        folder: of the runs, where those that have a result stay; None if all begin anew.
+    """
     # First all that may fail: a mistake is one line, and nothing before it.
     measured = _measured(console, plan)
     say(console, plan.title, "bold")
     if plan.about:
         say(console, plan.about)
     _show_settings(console, plan)
-    there = {planned.place for planned, _ in results_of(plan, folder)}
+    results = [] if folder is None else results_of(plan, folder)
+    there = {planned.place for planned, _ in results}
     table = Table(box=box.SIMPLE, pad_edge=False, caption=CAPTION, caption_justify="left")
     table.add_column("run", overflow="fold")
     for name in ("steps", "parameters", "trained", "reach networks", "memory", "time"):

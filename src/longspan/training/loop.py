@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..tasks import Batch, Task
+from .accelerating import alone
 from .guard import NOT_AGAIN, NotFiniteError, where_it_began
 from .learner import Learner, on_device
 from .measuring import peak_memory, reaches
@@ -19,6 +20,7 @@ from .optim import AnyOptimizer, learning_rate_share, set_learning_rate
 from .processes import gathered, process_count, process_number, summed
 from .progress import progress
 from .sampler import Sampler
+from .sharding import unsharded, whole
 from .stage import Stage
 
 __all__ = ["Place", "Stepper", "run_steps"]
@@ -93,7 +95,7 @@ class Stepper:
             batch, padded = on_device(given, device)
             last = place + 1 == len(batches)
             together: AbstractContextManager[Any] = (
-                nullcontext() if last else self.accelerator.no_sync(self.model)
+                nullcontext() if last else alone(self.accelerator, self.model)
             )
             with together:
                 loss = self.model(batch, padded)
@@ -116,7 +118,7 @@ class Stepper:
     def _clipped(self) -> Tensor:
         """The length of the gradient, before it is made no longer than allowed."""
         grads = [p.grad for p in self.weights if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(grads)
+        norm = whole(torch.nn.utils.get_total_norm(grads))
         if self.stage.clip is not None:
             torch.nn.utils.clip_grads_with_norm_(self.weights, self.stage.clip, norm)
         return norm
@@ -124,15 +126,17 @@ class Stepper:
     def blame(self, batches: list[Batch], state: Tensor) -> str:
         """Where a step that went wrong began; makes it again with the same draws."""
 
-        def again() -> Tensor:
-            torch.set_rng_state(state)
-            losses = []
-            for given in batches:
-                batch, padded = on_device(given, self.accelerator.device)
-                losses.append(self.learner(batch, padded))
-            return torch.stack(losses)
+        with unsharded(self.learner) as learner:
 
-        found = where_it_began(self.learner, again)
+            def again() -> Tensor:
+                torch.set_rng_state(state)
+                losses = []
+                for given in batches:
+                    batch, padded = on_device(given, self.accelerator.device)
+                    losses.append(learner(batch, padded))
+                return torch.stack(losses)
+
+            found = where_it_began(learner, again)
         answers = gathered(found, self.accelerator.device)
         return next((own for own in answers if own != NOT_AGAIN), found)
 

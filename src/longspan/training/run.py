@@ -14,7 +14,7 @@ import torch
 
 from ..tasks import Task
 from . import checkpoint
-from .accelerating import accelerator_for
+from .accelerating import accelerator_for, wrapped
 from .building import build, is_run, tasks_of
 from .config import RunConfig
 from .evaluating import Evaluation, evaluate
@@ -26,6 +26,7 @@ from .optim import AnyOptimizer, freeze, optimizer_of
 from .processes import process_count, process_number, wait
 from .records import Metrics, clean, finite, whole_folder, write_json
 from .saving import carry_over, save_learner, take_reach
+from .sharding import sharding_asked, unsharded, whole_state
 from .stage import Stage
 from .tensorboard import Board, need_tensorboard
 
@@ -111,6 +112,7 @@ class _Run:
     def _described(self) -> dict[str, Any]:
         tasks = [own.describe() for own in self.tasks]
         found = {"tasks": tasks, "processes": process_count(), "versions": versions()}
+        found["split"] = sharding_asked() and process_count() > 1
         return {**self.config.as_dict(), "described": found}
 
     def all_stages(self) -> dict[str, Any]:
@@ -128,9 +130,9 @@ class _Run:
             place.stage, place.done = number, 0
         # The model of a stage that ended is gone, and so is its memory.
         learner = self._learner(number, stage, task)
-        running = _Running(learner, optimizer_of(learner, stage), task)
         accelerator = accelerator_for(learner)
-        model = accelerator.prepare_model(learner)
+        model = wrapped(accelerator, learner)
+        running = _Running(learner, optimizer_of(learner, stage), task)
         if stage.checkpointing:
             learner.recompute_blocks()
         _seed(self.config.seed * 1_000_003 + number * 1009 + process_number())
@@ -163,8 +165,9 @@ class _Run:
             evaluate=evaluated,
             save=saved,
         )
+        state = whole_state(learner, keep=self.first)
         if self.first:
-            save_learner(learner, self._kept(stage.name))
+            save_learner(learner, self._kept(stage.name), state)
         wait()
         return running
 
@@ -194,13 +197,14 @@ class _Run:
         return last_stage(Path(stage.reach_from))
 
     def _evaluate(self, running: _Running, stage: Stage) -> tuple[Evaluation, dict[int, Any]]:
-        return evaluate(
-            running.learner,
-            running.task,
-            batch=stage.batch,
-            most=stage.evaluate_on,
-            device=self.device,
-        )
+        with unsharded(running.learner) as learner:
+            return evaluate(
+                learner,
+                running.task,
+                batch=stage.batch,
+                most=stage.evaluate_on,
+                device=self.device,
+            )
 
     def _record(self, line: dict[str, Any]) -> None:
         if self.metrics is not None:
@@ -232,14 +236,14 @@ class _Run:
             "device": str(self.device),
             "versions": versions(),
         }
-        if self.first:
-            write_json(
-                self.folder / "predictions.json", running.task.prediction_file(outputs, "dev")
-            )
-            seen = looks(running.learner, running.task, self.device)
-            if seen is not None:
-                write_json(self.folder / "looks.json", seen)
-            write_json(self.folder / "result.json", result)
+        with unsharded(running.learner) as learner:
+            if self.first:
+                predictions = running.task.prediction_file(outputs, "dev")
+                write_json(self.folder / "predictions.json", predictions)
+                seen = looks(learner, running.task, self.device)
+                if seen is not None:
+                    write_json(self.folder / "looks.json", seen)
+                write_json(self.folder / "result.json", result)
         wait()
         return {**result, **finite(result)}
 

@@ -157,7 +157,7 @@ def _trainer(
     model = accelerator.prepare_model(learner)
     stepper = Stepper(accelerator, model, learner, optimizer_of(learner, stage), stage)
 
-    def nothing() -> None:
+    def nothing(*_: object) -> None:
         return None
 
     def steps() -> None:

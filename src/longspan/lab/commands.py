@@ -20,7 +20,7 @@ from rich.table import Table
 from .. import recipes, tasks
 from ..recipes import Plan, Planned
 from ..report import write as write_report
-from ..terminal import errors_in_one_line, say
+from ..terminal import bar_columns, errors_in_one_line, say
 from ..training import RunConfig, load
 from ..training.building import tasks_of
 from ..training.naming import value_of
@@ -192,7 +192,8 @@ def predict(
     console = Console(highlight=False)
     with errors_in_one_line():
         trained = load(run)
-        with Progress(console=console, transient=True, disable=not sys.stdout.isatty()) as bar:
+        columns, quiet = bar_columns("answers"), not sys.stdout.isatty()
+        with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
             progress = bar.add_task("answering", total=None)
             lines, before = predict_lines(
                 trained,

@@ -18,7 +18,7 @@ from .learner import Learner, on_device
 from .measuring import peak_memory, reaches
 from .optim import AnyOptimizer, learning_rate_share, set_learning_rate
 from .processes import gathered, process_count, process_number, summed
-from .progress import progress
+from .progress import Shown, progress
 from .sampler import Sampler
 from .sharding import unsharded, whole
 from .stage import Stage
@@ -148,14 +148,14 @@ def run_steps(
     place: Place,
     *,
     record: Callable[[dict[str, Any]], None],
-    evaluate: Callable[[], None],
+    evaluate: Callable[[Shown], None],
     save: Callable[[], None],
 ) -> None:
     """The steps of a stage that are not done yet.
 
     Args:
         record: takes a line of metrics.
-        evaluate: called when an evaluation is due.
+        evaluate: called when an evaluation is due, with what is told how far it is.
         save: called when a checkpoint is due, after what is due besides.
     """
     stage, device = stepper.stage, stepper.accelerator.device
@@ -163,7 +163,7 @@ def run_steps(
     mine, processes = process_number(), process_count()
     stepper.model.train()
     begin, before = time.perf_counter(), place.seconds
-    with progress(stage.name, place.done, stage.steps, mine == 0) as told:
+    with progress(stage.name, place.done, stage.steps, mine == 0) as shown:
         while place.done < stage.steps:
             state = torch.get_rng_state()
             start = time.perf_counter()
@@ -182,12 +182,12 @@ def run_steps(
             now = time.perf_counter()
             place.seconds = before + now - begin
             place.training_seconds += now - start
-            told(place.done, loss / max(targets, 1.0), tokens / max(now - start, 1e-9))
+            shown.step(place.done, loss / max(targets, 1.0), tokens, now - start)
             last = place.done == stage.steps
             if last or place.done % stage.record_every == 0:
                 record(_line(stepper, place, device))
             if last or _due(place.done, stage.evaluate_every):
-                evaluate()
+                evaluate(shown)
                 stepper.model.train()
                 place.seconds = before + time.perf_counter() - begin
                 place.since = place.seconds

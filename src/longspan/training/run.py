@@ -24,6 +24,7 @@ from .loop import Place, Stepper, run_steps
 from .measuring import forget_peak, peak_memory
 from .optim import AnyOptimizer, freeze, optimizer_of
 from .processes import process_count, process_number, wait
+from .progress import Shown
 from .records import Metrics, clean, finite, whole_folder, write_json
 from .saving import carry_over, save_learner, take_reach
 from .sharding import sharding_asked, unsharded, whole_state
@@ -140,8 +141,8 @@ class _Run:
             checkpoint.restore(self.from_path, learner, running.optimizer, self.device)
             self.from_path = None
 
-        def evaluated() -> None:
-            running.last = self._evaluate(running, stage)
+        def evaluated(shown: Shown) -> None:
+            running.last = self._evaluate(running, stage, shown)
             found, _ = running.last
             line = {"step": place.step, "stage": stage.name, "kind": "dev", "loss": found["loss"]}
             line |= {key: value for key, value in found["metrics"].items() if key not in line}
@@ -196,7 +197,9 @@ class _Run:
             return self._kept(stage.reach_from)
         return last_stage(Path(stage.reach_from))
 
-    def _evaluate(self, running: _Running, stage: Stage) -> tuple[Evaluation, dict[int, Any]]:
+    def _evaluate(
+        self, running: _Running, stage: Stage, shown: Shown | None = None
+    ) -> tuple[Evaluation, dict[int, Any]]:
         with unsharded(running.learner) as learner:
             return evaluate(
                 learner,
@@ -204,6 +207,7 @@ class _Run:
                 batch=stage.batch,
                 most=stage.evaluate_on,
                 device=self.device,
+                told=None if shown is None else shown.evaluated,
             )
 
     def _record(self, line: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -20,10 +21,12 @@ from .optim import AnyOptimizer, learning_rate_share, set_learning_rate
 from .processes import gathered, process_count, process_number, summed
 from .progress import Shown, progress
 from .sampler import Sampler
-from .sharding import unsharded, whole
+from .sharding import is_sharded, unsharded, whole
 from .stage import Stage
 
 __all__ = ["Place", "Stepper", "run_steps"]
+
+ADVICE = "A smaller learning rate, a longer warmup or float32 may help."
 
 
 @dataclass(slots=True)
@@ -127,18 +130,35 @@ class Stepper:
         """Where a step that went wrong began; makes it again with the same draws."""
 
         with unsharded(self.learner) as learner:
-
-            def again() -> Tensor:
-                torch.set_rng_state(state)
-                losses = []
-                for given in batches:
-                    batch, padded = on_device(given, self.accelerator.device)
-                    losses.append(learner(batch, padded))
-                return torch.stack(losses)
-
-            found = where_it_began(learner, again)
+            found = self._where(learner, batches, state)
         answers = gathered(found, self.accelerator.device)
         return next((own for own in answers if own != NOT_AGAIN), found)
+
+    def blame_refused(self, batches: list[Batch], state: Tensor, error: ValueError) -> str:
+        """The same for a step that was refused on the way to a loss: a reach is no NaN. Other
+        processes may be elsewhere, and are not asked. An error of another kind is raised again.
+        """
+        if is_sharded(self.learner):
+            raise error
+        found = self._where(self.learner, batches, state, error)
+        return f"{found} ({error})"
+
+    def _where(
+        self,
+        learner: Learner,
+        batches: list[Batch],
+        state: Tensor,
+        error: ValueError | None = None,
+    ) -> str:
+        def again() -> Tensor:
+            torch.set_rng_state(state)
+            losses = []
+            for given in batches:
+                batch, padded = on_device(given, self.accelerator.device)
+                losses.append(learner(batch, padded))
+            return torch.stack(losses)
+
+        return where_it_began(learner, again, error)
 
 
 def run_steps(
@@ -169,14 +189,15 @@ def run_steps(
             start = time.perf_counter()
             lists = sampler.step(place.done, stage.batch, stage.accumulate, mine, processes)
             batches = [task.batch(numbers, "train") for numbers in lists]
-            loss, targets, tokens = stepper.step(place.done, batches)
+            try:
+                loss, targets, tokens = stepper.step(place.done, batches)
+            except ValueError as error:
+                layer = stepper.blame_refused(batches, state, error)
+                raise NotFiniteError(place.step + 1, stage.name, layer, math.nan, ADVICE) from error
             place.done, place.step = place.done + 1, place.step + 1
             if loss - loss != 0.0:
                 layer = stepper.blame(batches, state)
-                raise NotFiniteError(
-                    place.step, stage.name, layer, loss,
-                    "A smaller learning rate, a longer warmup or float32 may help.",
-                )  # fmt: skip
+                raise NotFiniteError(place.step, stage.name, layer, loss, ADVICE)
             place.loss, place.targets = place.loss + loss, place.targets + targets
             place.tokens, place.all_tokens = place.tokens + tokens, place.all_tokens + tokens
             now = time.perf_counter()

@@ -21,7 +21,7 @@ from ..models.block import Block
 from ..nn import SlidingWindow
 from .learner import Learner
 
-__all__ = ["like", "shard", "sharding_asked", "unsharded", "whole", "whole_state"]
+__all__ = ["is_sharded", "like", "shard", "sharding_asked", "unsharded", "whole", "whole_state"]
 
 # Where a learner that is split keeps the one that has its weights for a while.
 FRAME = "_frame"
@@ -52,6 +52,10 @@ def shard(learner: Learner, device: torch.device, *, reshard: bool) -> None:
     fully_shard(learner, mesh=mesh, reshard_after_forward=False)
     # Not as a part: it has no weights of its own.
     learner.__dict__[FRAME] = frame
+
+
+def is_sharded(learner: Learner) -> bool:
+    return FRAME in learner.__dict__
 
 
 def _without_weights(frame: nn.Module) -> None:
@@ -103,7 +107,7 @@ def whole_state(
         keep: whether this process wants them; others help to gather.
         device: where those of a split model are wanted; None is the CPU.
     """
-    if FRAME not in learner.__dict__:
+    if not is_sharded(learner):
         return learner.state_dict()
     there = torch.device("cpu") if device is None else device
     known: dict[int, Tensor] = {}

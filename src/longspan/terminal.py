@@ -7,9 +7,17 @@ from contextlib import contextmanager
 
 import typer
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
-__all__ = ["errors_in_one_line", "say"]
+__all__ = ["bar_columns", "errors_in_one_line", "say"]
 
 
 @contextmanager
@@ -22,6 +30,32 @@ def errors_in_one_line() -> Iterator[None]:
             Text.assemble(("Error: ", "bold red"), str(error))
         )
         raise typer.Exit(2) from None
+
+
+class _Rate(ProgressColumn):
+    """How many a second."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        if speed is None:
+            return Text("")
+        return Text(
+            f"{speed:,.0f} {self._what}/s" if speed >= 10 else f"{speed:.2g} {self._what}/s"
+        )
+
+
+def bar_columns(what: str) -> tuple[ProgressColumn, ...]:
+    """The columns of a progress bar: title, bar, how many of how many, rate, time left.
+
+    Args:
+        what: is counted.
+    """
+    title = TextColumn("{task.description}")
+    return (title, BarColumn(), MofNCompleteColumn(), _Rate(what), TimeRemainingColumn())
 
 
 def say(console: Console, text: str, style: str = "") -> None:

@@ -74,12 +74,41 @@ def test_recipes_of_ones_own(tmp_path: Path) -> None:
         "    return comparison('recall', ('window',), reach=reach, seeds=1, length=80)\n"
     )
     folder = str(tmp_path / "runs")
-    assert "window" in ran("run", str(path), "--option", "reach=3", "--dry-run", "-o", folder)
-    assert not Path(folder).exists()
     text = ran("run", str(path), *SMALL, "-o", folder)
     assert "report:" in text
     (run,) = (config.parent for config in Path(folder).glob("*/config.json"))
     assert ran("run", str(run), "--dry-run")
+
+
+def test_a_dry_run_says_what_it_would_take(
+    questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from longspan.recipes import comparison\n"
+        "def recipe(reach=2):\n"
+        "    return comparison('squad', ('window', 'learned'), reach=reach, seeds=2, length=48,\n"
+        f"        data={str(questions)!r})\n"
+    )
+    settings = ["--set", "task.settings.vocabulary=300", "--set", "task.settings.stride=12"]
+    settings += ["--set", "task.settings.question_length=16", "--option", "reach=3", *SMALL]
+    before = {own: own.read_bytes() for own in tmp_path.rglob("*") if own.is_file()}
+    text = ran("run", str(path), "--dry-run", "-o", str(tmp_path / "runs"), *settings)
+    # Neither runs nor tokens are kept.
+    assert {own: own.read_bytes() for own in tmp_path.rglob("*") if own.is_file()} == before
+    assert "every run has" in text and "mechanism.mean_reach 3" in text
+    assert "stages.train.batch 2" in text
+    for row in ("window, seed 0", "window, seed 1", "learned, seed 0", "learned, seed 1"):
+        assert row in text
+    # Two heads, each with a matrix of 8 × 8 and a vector.
+    assert " 144 " in text and "MiB" in text and "all that have no result yet" in text
+    # What is there is not counted again.
+    ran("run", str(path), "-o", str(tmp_path / "runs"), *settings)
+    text = ran("run", str(path), "--dry-run", "-o", str(tmp_path / "runs"), *settings)
+    assert text.count("has a result") == 4 and "result yet 0 s" in text
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_is(tmp_path: Path) -> None:
@@ -91,12 +120,41 @@ def test_a_run_that_was_stopped_goes_on_where_it_is(tmp_path: Path) -> None:
     ran(*arguments)
     (run,) = (config.parent for config in folder.glob("*/config.json"))
     wanted = json.loads((run / "result.json").read_text())
-    for again in (arguments, ["run", str(run)]):
+    for again in (arguments, ["run", str(run)], ["run", "--resume", str(run)]):
         # As it is when a run is stopped before its end.
         (run / "result.json").unlink()
         assert "1 of 1" in ran(*again)
         assert [config.parent for config in folder.glob("*/config.json")] == [run]
         assert json.loads((run / "result.json").read_text())["metrics"] == wanted["metrics"]
+
+
+def test_a_fresh_run_keeps_the_one_before(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    arguments = [
+        "compare", "recall", "--mechanisms", "window", "--seeds", "2", "--length", "80", *SMALL,
+        "-o", str(folder),
+    ]  # fmt: skip
+    ran(*arguments)
+    runs = [config.parent for config in folder.glob("*/config.json")]
+    before = {run.name: (run / "result.json").read_bytes() for run in runs}
+    assert "1 of 2" not in ran(*arguments, "--resume")
+    for number in (1, 2):
+        said = ran(*arguments, "--fresh")
+        assert "moved" in said and "1 of 2" in said and "2 of 2" in said
+        assert sorted(folder.glob("*/config.json")) == sorted(run / "config.json" for run in runs)
+        for name in before:
+            kept = folder / "before" / f"{name}-{number}"
+            assert (kept / "metrics.jsonl").is_file() and (kept / "checkpoints").is_dir()
+            if number == 1:
+                assert (kept / "result.json").read_bytes() == before[name]
+    one = runs[0]
+    text = ran("run", str(one), "--fresh", "--dry-run")
+    assert "has a result" not in text and (one / "result.json").is_file()
+    ran("run", str(one), "--fresh")
+    assert (folder / "before" / f"{one.name}-3" / "result.json").is_file()
+    assert (one / "result.json").is_file()
+    # Nothing to be moved is no mistake.
+    assert "moved" not in ran(*arguments, "--fresh", "-o", str(tmp_path / "others"))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +168,8 @@ def test_a_run_that_was_stopped_goes_on_where_it_is(tmp_path: Path) -> None:
         (["data", "bytes", "--data", "nowhere.txt"], "nowhere.txt"),
         (["data", "bytes", "--option", "length=long"], "length"),
         (["run", "quick", "--set", "task.settings.length=long"], "length"),
+        (["run", "quick", "--set", "task.data=nowhere.txt", "--dry-run"], "nowhere.txt"),
+        (["run", "quick", "--set", "model.width=7", "--dry-run"], "7"),
         (["report", "."], "no config.json"),
         (["ask", ".", "a.txt", "Why?"], "a.txt"),
     ],

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import io
+import re
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from longspan.tasks.progress import progress
-from longspan.tasks.token_files import Ragged, RaggedWriter, cached, mapped
+from longspan.tasks.token_files import Ragged, RaggedWriter, cached, mapped, nothing_kept
 
 
 def test_rows_come_back(tmp_path: Path) -> None:
@@ -108,6 +110,24 @@ def test_progress_shows_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     said = io.StringIO()
     monkeypatch.setattr(said, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr", said)
+    monkeypatch.setenv("COLUMNS", "120")
     with progress("reading", 3) as advance:
-        advance(3)
+        for _ in range(3):
+            time.sleep(0.02)
+            advance(1)
     assert "reading" in said.getvalue() and "3/3" in said.getvalue()
+    # With a rate and the time left.
+    assert re.search(r"\d texts/s", said.getvalue()) and "0:00:00" in said.getvalue()
+
+
+def test_nothing_is_kept(tmp_path: Path) -> None:
+    def make(folder: Path) -> None:
+        (folder / "one").write_text("1")
+
+    kept = cached("thing", {"of": 1}, make, cache=tmp_path)
+    with nothing_kept():
+        assert cached("thing", {"of": 1}, make, cache=tmp_path) == kept
+        other = cached("thing", {"of": 2}, make, cache=tmp_path)
+        assert other == cached("thing", {"of": 2}, lambda folder: None, cache=tmp_path)
+        assert (other / "one").read_text() == "1"
+    assert not other.exists() and list(tmp_path.iterdir()) == [kept]

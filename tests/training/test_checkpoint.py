@@ -219,3 +219,25 @@ def test_not_finite(part: str, layer: str, tmp_path: Path, monkeypatch: Any) -> 
     weights = read(path)[1]
     assert all(bool(torch.isfinite(own).all()) for own in weights.values())
     assert not (tmp_path / "run" / "result.json").exists()
+
+
+@pytest.mark.parametrize("objective", ["next", "classes"])
+def test_a_reach_that_is_none(objective: str, tmp_path: Path) -> None:
+    """Windows refuse it before there is a loss: the step and the layer are named all the same."""
+    config = config_for(tmp_path, stage(learning_rate=1e30, warmup=0), mechanism=LEARNED)
+    with pytest.raises(NotFiniteError, match=r"step 2: the loss is nan") as found:
+        train(config, task=Tiny(objective=objective))
+    assert "the output of body." in found.value.layer and "variance" in found.value.layer
+
+
+def test_other_mistakes_of_a_step_are_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(self: Any, scores: Any, batch: Any) -> Any:
+        raise ValueError("something else")
+
+    from longspan.training.objectives import Next
+
+    monkeypatch.setattr(Next, "loss_of", wrong)
+    with pytest.raises(ValueError, match=r"^something else$"):
+        train(config_for(tmp_path, stage(), mechanism=LEARNED), task=Tiny(objective="next"))

@@ -38,22 +38,33 @@ def close(run: Path, other: Path, task: Any) -> None:
         torch.testing.assert_close(own, weights[1][name], atol=1e-4, rtol=1e-4, msg=name)
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def started_together(folder: Path, how: str) -> Path:
     """Runs of two processes, each with half of a step's examples."""
-    folder = tmp_path_factory.mktemp("two")
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = str(found.getsockname()[1])
     command = [sys.executable, "-m", "tests.training.together"]
     started = [
-        subprocess.Popen([*command, number, port, str(folder)], stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, number, port, str(folder), how], stderr=subprocess.PIPE, text=True
+        )
         for number in ("0", "1")
     ]
-    for process in started:
-        _, said = process.communicate(timeout=240)
-        assert process.returncode == 0, said
+    try:
+        for process in started:
+            _, said = process.communicate(timeout=240)
+            assert process.returncode == 0, said
+    finally:
+        # One that waits for another which has failed would wait for long.
+        for process in started:
+            process.kill()
+            process.communicate()
     return folder
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return started_together(tmp_path_factory.mktemp("two"), "copied")
 
 
 @pytest.mark.parametrize("case", together.CASES)

@@ -18,6 +18,7 @@ from ..training.loop import Place, Stepper, run_steps
 from ..training.objectives import objective_of
 from ..training.optim import optimizer_of
 from ..training.records import Metrics
+from ..training.sampler import Sampler
 from ..training.stage import Stage
 from .machine import setting
 from .records import Sample, write_json
@@ -67,6 +68,9 @@ def measure(*, threads: int = 1, device: str = "cpu", quick: bool = False) -> Tr
     """Times steps of a small causal model with a learned window, bare and by the trainer: with the
     sampler, the guard against numbers that are not finite, learning rates, a line of metrics every
     ten steps and all else that is done in each step. Evaluation and checkpoints are not counted.
+
+    Both start with the same weights, have the same examples in the same order, optimiser and
+    learning rate, and take turns in one process, so that they compute the same all the while.
     """
     from accelerate import Accelerator
 
@@ -75,14 +79,16 @@ def measure(*, threads: int = 1, device: str = "cpu", quick: bool = False) -> Tr
     sizes = {"width": 128, "layers": 4, "heads": 4, "length": 512, "batch": 4, "steps": 10}
     if quick:
         sizes |= {"width": 32, "layers": 1, "length": 64, "steps": 2}
-    stage = Stage(steps=sizes["steps"], batch=sizes["batch"])
+    # A bare loop has no schedule.
+    stage = Stage(steps=sizes["steps"], batch=sizes["batch"], warmup=0, schedule="constant")
     task: Any = _RandomBytes(sizes["length"])
     accelerator = Accelerator(mixed_precision="no", cpu=device == "cpu")
     try:
         with tempfile.TemporaryDirectory() as folder:
             metrics = Metrics(Path(folder) / "metrics.jsonl")
-            bare = _bare(task, stage, sizes, accelerator.device)
-            trainer = _trainer(task, stage, sizes, accelerator, metrics)
+            learners = [_learner(sizes, accelerator.device) for _ in range(2)]
+            bare = _bare(task, stage, learners[0], accelerator.device)
+            trainer = _trainer(task, stage, learners[1], accelerator, metrics)
             effort = Effort(rounds=3, least=3) if quick else Effort(rounds=21, least=11, seconds=90)
             found = interleaved(
                 {"bare": bare, "trainer": trainer},
@@ -127,37 +133,34 @@ def _learner(sizes: dict[str, int], device: torch.device) -> Learner:
     return Learner(body, objective_of("next")).to(device)
 
 
-def _bare(
-    task: Any, stage: Stage, sizes: dict[str, int], device: torch.device
-) -> Callable[[], None]:
+def _bare(task: Any, stage: Stage, learner: Learner, device: torch.device) -> Callable[[], None]:
     """As few lines as a training loop can have."""
-    learner = _learner(sizes, device)
+    sampler = Sampler(len(task.train), 0)
+    examples = [sampler.step(step, stage.batch, 1, 0, 1)[0] for step in range(stage.steps)]
     optimizer = optimizer_of(learner, stage)
     weights = list(learner.parameters())
     learner.train()
 
     def steps() -> None:
-        for step in range(stage.steps):
-            first = step * stage.batch
-            batch, _ = on_device(task.batch(list(range(first, first + stage.batch))), device)
+        for numbers in examples:
+            batch, _ = on_device(task.batch(numbers), device)
             loss = learner(batch, False) / batch.tokens.numel()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(weights, 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        float(loss.detach())
+        _wait(device)
 
     return steps
 
 
 def _trainer(
-    task: Any, stage: Stage, sizes: dict[str, int], accelerator: Any, metrics: Metrics
+    task: Any, stage: Stage, learner: Learner, accelerator: Any, metrics: Metrics
 ) -> Callable[[], None]:
-    learner = _learner(sizes, accelerator.device)
     model = accelerator.prepare_model(learner)
     stepper = Stepper(accelerator, model, learner, optimizer_of(learner, stage), stage)
 
-    def nothing() -> None:
+    def nothing(*_: object) -> None:
         return None
 
     def steps() -> None:
@@ -170,8 +173,15 @@ def _trainer(
             evaluate=nothing,
             save=nothing,
         )
+        _wait(accelerator.device)
 
     return steps
+
+
+def _wait(device: torch.device) -> None:
+    """Until a GPU has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _of_one_step(sample: Sample, steps: int) -> Sample:

@@ -20,14 +20,16 @@ from rich.table import Table
 from .. import recipes, tasks
 from ..recipes import Plan, Planned
 from ..report import write as write_report
-from ..terminal import errors_in_one_line, say
-from ..training import RunConfig, build, load
+from ..terminal import bar_columns, errors_in_one_line, say
+from ..training import RunConfig, load
 from ..training.building import tasks_of
 from ..training.naming import value_of
+from ..training.processes import first_process
 from .answering import answers
 from .comparing import Compared, compared
+from .dry_run import show_plan
 from .predicting import predict as predict_lines
-from .runner import Done, run_plan
+from .runner import Done, moved_aside, run_plan
 
 __all__ = ["add_to"]
 
@@ -36,6 +38,14 @@ Sets = Annotated[
     typer.Option("--set", help="key=value, in every run; may be repeated: stages.*.steps=100."),
 ]
 Folder = Annotated[Path, typer.Option("--output", "-o", help="The folder for the runs.")]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume/--fresh",
+        help="Go on with runs that were stopped, and keep those that have a result; or move what "
+        "is there into the folder 'before', and begin anew.",
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -54,27 +64,37 @@ def run(
     ] = "quick",
     settings: Sets = None,
     output: Folder = Path("runs"),
+    resume: Resume = True,
     option: Annotated[
         list[str] | None, typer.Option(help="name=value, of the recipe's function.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be run, and run nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Say what would be run, with parameters, memory and time from a few steps of "
+            "each stage; write nothing.",
+        ),
     ] = False,
 ) -> None:
     """Train what a recipe plans: every run that has no result yet; and write a report.
 
-    One that was stopped goes on where its last checkpoint is.
+    One that was stopped goes on where its last checkpoint is; --resume says so, and need not be
+    given. Several processes are the same command, behind accelerate launch -m or torchrun -m.
     """
     console = Console(highlight=False)
     with errors_in_one_line():
         with _settings():
             plan = _plan(recipe, option or []).with_set(settings or [])
-        if dry_run:
-            _show_plan(console, plan)
-            return
         # A run that is there goes on where it is.
         there = recipe not in recipes.RECIPES and Path(recipe).is_dir()
-        _run(console, plan, Path(recipe).resolve().parent if there else output)
+        folder = Path(recipe).resolve().parent if there else output
+        if dry_run:
+            wide = console if sys.stdout.isatty() else Console(highlight=False, width=120)
+            with _settings():
+                show_plan(wide, plan, folder if resume else None)
+            return
+        _run(console, plan, folder, resume=resume)
 
 
 def compare(
@@ -91,6 +111,7 @@ def compare(
     length: Annotated[int | None, typer.Option(min=1, help="Tokens of an example.")] = None,
     settings: Sets = None,
     output: Folder = Path("runs"),
+    resume: Resume = True,
 ) -> None:
     """Train the same model with several mechanisms, over seeds, and compare them."""
     console = Console(highlight=False)
@@ -104,7 +125,7 @@ def compare(
             length=length,
             seeds=seeds,
         ).with_set(settings or [])
-        _run(console, plan, output)
+        _run(console, plan, output, resume=resume)
 
 
 def report(
@@ -171,7 +192,8 @@ def predict(
     console = Console(highlight=False)
     with errors_in_one_line():
         trained = load(run)
-        with Progress(console=console, transient=True, disable=not sys.stdout.isatty()) as bar:
+        columns, quiet = bar_columns("answers"), not sys.stdout.isatty()
+        with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
             progress = bar.add_task("answering", total=None)
             lines, before = predict_lines(
                 trained,
@@ -228,12 +250,21 @@ def _named(options: list[str]) -> dict[str, Any]:
     return found
 
 
-def _run(console: Console, plan: Plan, folder: Path) -> None:
+def _run(console: Console, plan: Plan, folder: Path, *, resume: bool) -> None:
+    first = first_process()
+    if not first:
+        # Several processes train; one of them speaks.
+        console = Console(quiet=True)
     _check(plan)
+    if not resume:
+        for was, now in moved_aside(plan, folder):
+            say(console, f"moved {was} to {now}")
     say(console, plan.title, "bold")
     if plan.about:
         say(console, plan.about)
     done = run_plan(plan, folder, say=lambda text: say(console, text))
+    if not first:
+        return
     _show(console, plan, done)
     runs = [folder / planned.place for planned, _ in done]
     path = write_report(runs, folder / "report.html")
@@ -259,21 +290,6 @@ def _settings() -> Iterator[None]:
         yield
     except TypeError as error:
         raise ValueError(str(error)) from error
-
-
-def _show_plan(console: Console, plan: Plan) -> None:
-    """Prints what would be run, and how large the models are."""
-    table = Table(title=plan.title, box=box.SIMPLE, pad_edge=False)
-    for name in ("row", "seeds", "steps", "parameters"):
-        table.add_column(name, justify="left" if name == "row" else "right")
-    for row in plan.rows:
-        runs = [planned for planned in plan.runs if planned.row == row]
-        config = runs[0].config
-        made = tasks_of(config, None)
-        model = build(config, config.stages[0], made[0], made)
-        count = sum(parameter.numel() for parameter in model.parameters())
-        table.add_row(row, str(len(runs)), f"{runs[0].config.steps:,}", f"{count:,}")
-    console.print(table)
 
 
 def _show(console: Console, plan: Plan, done: list[Done]) -> None:

@@ -36,6 +36,7 @@ def predict(
     """
     lines = list(_questions(source))
     before = _answered(to, len(lines))
+    done(before, len(lines))
     with to.open("a", encoding="utf-8") as out:
         for number in range(before, len(lines)):
             given = lines[number].given

@@ -9,8 +9,10 @@ from typing import Any
 
 from ..recipes import Plan, Planned
 from ..training import train
+from ..training.accelerating import accelerator_for
+from ..training.processes import first_process, wait
 
-__all__ = ["Done", "results_of", "run_plan"]
+__all__ = ["Done", "moved_aside", "results_of", "run_plan"]
 
 RESULT = "result.json"
 
@@ -34,6 +36,34 @@ def run_plan(plan: Plan, folder: Path, *, say: Callable[[str], None]) -> list[Do
             result = train(config, resume=True)
         found.append((planned, result))
     return found
+
+
+def moved_aside(plan: Plan, folder: Path) -> list[tuple[Path, Path]]:
+    """Makes room for a plan's runs: what is there goes into the folder `before`, and is kept.
+
+    Returns:
+        What was moved, and where to. All processes call it, and the first one moves.
+    """
+    accelerator_for()  # Processes that were started together know one another from here on.
+    found = []
+    if first_process():
+        for planned in plan.runs:
+            was = folder / planned.place
+            if was.is_dir():
+                now = _free(folder / "before", planned.place)
+                now.parent.mkdir(exist_ok=True)
+                was.rename(now)
+                found.append((was, now))
+    wait()
+    return found
+
+
+def _free(folder: Path, name: str) -> Path:
+    """A path that is not taken."""
+    number = 1
+    while (folder / f"{name}-{number}").exists():
+        number += 1
+    return folder / f"{name}-{number}"
 
 
 def results_of(plan: Plan, folder: Path) -> list[Done]:

@@ -10,16 +10,20 @@ __all__ = ["progress"]
 
 
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A function that is told how much more was done, and shows it with rate and time left."""
+def progress(title: str, total: int, what: str = "texts") -> Iterator[Callable[[int], None]]:
+    """A function that is told how much more was done, and shows it with rate and time left.
+
+    Args:
+        what: is counted.
+    """
     if not sys.stderr.isatty():
         yield lambda amount: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
+    from rich.progress import Progress
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    from ..terminal import bar_columns
+
+    with Progress(*bar_columns(what), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda amount: bar.advance(task, amount)

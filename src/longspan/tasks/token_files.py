@@ -8,7 +8,9 @@ import json
 import shutil
 import tempfile
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,10 +18,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-__all__ = ["Ragged", "RaggedWriter", "cached", "hash_of", "mapped"]
+__all__ = ["Ragged", "RaggedWriter", "cached", "hash_of", "mapped", "nothing_kept"]
 
 # Changes when files of an earlier version could no longer be read, or would be read wrongly.
 FORMAT = 1
+
+# Where new folders go while nothing is to be kept.
+_ASIDE: ContextVar[Path | None] = ContextVar("aside", default=None)
 
 
 def cached(
@@ -45,6 +50,12 @@ def cached(
     folder = place / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
     if folder.is_dir():
         return folder
+    aside = _ASIDE.get()
+    if aside is not None:
+        place = aside
+        folder = place / folder.name
+        if folder.is_dir():
+            return folder
     try:
         place.mkdir(parents=True, exist_ok=True)
         side = Path(tempfile.mkdtemp(dir=place, prefix=".making-"))
@@ -71,6 +82,17 @@ def cached(
             ) from error
         raise
     return folder
+
+
+@contextmanager
+def nothing_kept() -> Iterator[None]:
+    """What is made within is gone at the end; what was there before is used as ever."""
+    with tempfile.TemporaryDirectory(prefix="longspan-", ignore_cleanup_errors=True) as place:
+        token = _ASIDE.set(Path(place))
+        try:
+            yield
+        finally:
+            _ASIDE.reset(token)
 
 
 def hash_of(texts: Iterable[str]) -> str:

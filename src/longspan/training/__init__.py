@@ -2,6 +2,7 @@
 
 from .building import build
 from .config import RunConfig
+from .estimating import StageCost, estimate
 from .evaluating import evaluate
 from .guard import NotFiniteError
 from .learner import Learner
@@ -17,8 +18,10 @@ __all__ = [
     "Objective",
     "RunConfig",
     "Stage",
+    "StageCost",
     "Trained",
     "build",
+    "estimate",
     "evaluate",
     "load",
     "train",

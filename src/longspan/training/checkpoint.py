@@ -23,6 +23,7 @@ from .processes import gathered, process_count, process_number
 from .records import ASIDE, whole_folder
 from .saving import FILES as MODEL
 from .saving import describe_learner
+from .sharding import like, whole, whole_state
 
 __all__ = ["latest", "restore", "save", "state_of"]
 
@@ -44,13 +45,16 @@ def save(
         place: where the run is, as JSON can hold it; `step` counts over all stages.
     """
     states = gathered(random_state(device), device)
-    if process_number() != 0:
+    first = process_number() == 0
+    weights = whole_state(learner, keep=first)
+    tensors, about = _flattened(optimizer, keep=first)
+    if not first:
         return
     folder = run / "checkpoints"
     path = folder / f"step-{place['step']:09d}"
     with whole_folder(path) as aside:
-        MODEL.write(aside, learner.state_dict(), describe_learner(learner))
-        OPTIMIZER.write(aside, *_flattened(optimizer))
+        MODEL.write(aside, weights, describe_learner(learner))
+        OPTIMIZER.write(aside, tensors, about)
         content = {"place": place, "random": states}
         (aside / STATE).write_text(json.dumps(content) + "\n", encoding="utf-8")
     for other in folder.iterdir():
@@ -79,31 +83,41 @@ def restore(path: Path, learner: Learner, optimizer: AnyOptimizer, device: torch
             f"{path} was written by {len(states)} processes, and this run has {process_count()}; "
             "go on with as many"
         )
-    learner.load_state_dict(MODEL.read(path, MODEL.describe("resume", path)))
+    weights = MODEL.read(path, MODEL.describe("resume", path))
+    own = learner.state_dict()
+    learner.load_state_dict({name: like(value, own[name]) for name, value in weights.items()})
     description = OPTIMIZER.describe("resume", path)
     _fill(optimizer, OPTIMIZER.read(path, description), description)
     set_random_state(states[process_number()], device)
 
 
-def _flattened(optimizer: AnyOptimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state of an optimiser as tensors by name, and the rest."""
-    whole = optimizer.state_dict()
+def _flattened(optimizer: AnyOptimizer, *, keep: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The state of an optimiser as tensors by name, in one piece, and the rest; processes that do
+    not keep them help to gather.
+    """
+    content = optimizer.state_dict()
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, Any] = {}
-    for parameter, state in whole["state"].items():
+    for parameter, state in content["state"].items():
         for name, value in state.items():
             if isinstance(value, Tensor):
-                tensors[f"{parameter}.{name}"] = value
+                one = whole(value)
+                if keep:
+                    tensors[f"{parameter}.{name}"] = one if one is value else one.cpu()
             else:
                 numbers[f"{parameter}.{name}"] = value
-    return tensors, {"groups": whole["param_groups"], "numbers": numbers}
+    return tensors, {"groups": content["param_groups"], "numbers": numbers}
 
 
 def _fill(optimizer: AnyOptimizer, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
     state: dict[int, dict[str, Any]] = {}
+    weights = [own for group in optimizer.param_groups for own in group["params"]]
     for key, value in (*tensors.items(), *description["numbers"].items()):
         parameter, _, name = key.partition(".")
-        state.setdefault(int(parameter), {})[name] = value
+        number = int(parameter)
+        if isinstance(value, Tensor) and number < len(weights):
+            value = like(value, weights[number])
+        state.setdefault(number, {})[name] = value
     groups = description["groups"]
     for group, own in zip(groups, optimizer.param_groups, strict=True):
         # JSON has lists only.

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import describe, need_int
+from ..errors import describe, need_bool, need_int
 from ..models import Config
 from ..nn.describing import KINDS
 from .naming import check_keys, unknown, value_of
 from .stage import Stage
 
 __all__ = ["RunConfig"]
+
+# What may be another when a run goes on: it changes nothing that is computed.
+BESIDE = ("output", "tensorboard")
 
 PRECISIONS = ("float32", "bf16")
 
@@ -24,7 +27,7 @@ TASK: dict[str, Any] = {"name": None, "data": None, "settings": {}}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
-    """Everything that decides what a run computes.
+    """Everything that decides what a run computes, and where it is written.
 
     Attributes:
         task: `{"name": …, "data": path or None, "settings": {…}}`.
@@ -39,6 +42,7 @@ class RunConfig:
         seed: of the initial weights, the order of examples and everything drawn.
         precision: `"float32"`, or `"bf16"` by autocast; weights are float32 either way.
         output: the run's folder.
+        tensorboard: whether metrics are written for TensorBoard, too, into the run's folder.
     """
 
     task: dict[str, Any]
@@ -49,6 +53,7 @@ class RunConfig:
     mechanism: dict[str, Any] | list[dict[str, Any]] | None = None
     seed: int = 0
     precision: Literal["float32", "bf16"] = "float32"
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", tuple(self.stages))
@@ -73,6 +78,7 @@ class RunConfig:
             if name in names[:number]:
                 raise ValueError(f"RunConfig: two stages are called {name!r}")
         need_int("RunConfig: seed", self.seed, at_least=0)
+        need_bool("RunConfig: tensorboard", self.tensorboard)
         if self.precision not in PRECISIONS:
             raise ValueError(
                 f"RunConfig: precision must be one of {', '.join(PRECISIONS)}, got "
@@ -108,6 +114,10 @@ class RunConfig:
                 raise ValueError(f"RunConfig: {name} is missing")
         stages = tuple(Stage.from_dict(own) for own in given["stages"])
         return cls(**{**given, "stages": stages})
+
+    def computes(self) -> dict[str, Any]:
+        """As `as_dict`, without what makes no other run of it."""
+        return {key: value for key, value in self.as_dict().items() if key not in BESIDE}
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(json.dumps(self.as_dict(), indent=2) + "\n", encoding="utf-8")

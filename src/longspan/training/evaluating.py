@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,10 +28,14 @@ def outputs_of(
     batch: int,
     split: str = "dev",
     device: torch.device,
+    told: Callable[[int, int], None] | None = None,
 ) -> tuple[dict[int, Any], float, int, dict[str, float]]:
     """What a model answers to the examples of these numbers, the sum of their loss, the number of
     their targets, and the pairs of some examples among them, spread evenly. Several processes share
     the examples, and all of them have all answers.
+
+    Args:
+        told: how many of how many examples of this process are done.
     """
     was, objective = learner.training, learner.objective
     own = numbers[process_number() :: process_count()]
@@ -53,6 +58,8 @@ def outputs_of(
                 scores = objective.scores(learner, there, padded)
             total += float(objective.loss_of(scores, there))
             outputs |= objective.decoded(learner, scores, there)
+            if told is not None:
+                told(min(first + batch, len(own)), len(own))
     learner.train(was)
     if process_count() > 1:
         parts = gathered([[number, own] for number, own in outputs.items()], device)
@@ -70,6 +77,7 @@ def evaluate(
     batch: int,
     most: int | None,
     device: torch.device,
+    told: Callable[[int, int], None] | None = None,
 ) -> tuple[Evaluation, dict[int, Any]]:
     """The task's metrics on its dev examples, and what the model answered."""
     count = len(task.dev) if most is None else min(most, len(task.dev))
@@ -79,6 +87,7 @@ def evaluate(
         list(range(count)),
         batch=batch,
         device=device,
+        told=told,
     )
     metrics = task.score(outputs, "dev")
     found = Evaluation(

@@ -28,12 +28,15 @@ class NotFiniteError(ValueError):
         )
 
 
-def where_it_began(model: nn.Module, again: Callable[[], Tensor]) -> str:
+def where_it_began(
+    model: nn.Module, again: Callable[[], Tensor], refused: ValueError | None = None
+) -> str:
     """The first part of a model that gives numbers which are not finite, in words.
 
     Args:
         model: as it was before the step.
         again: makes the forward pass of the step again, and gives its loss.
+        refused: why there was no loss; raised again where nothing is found that is not finite.
     """
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
@@ -52,11 +55,16 @@ def where_it_began(model: nn.Module, again: Callable[[], Tensor]) -> str:
     try:
         model.zero_grad(set_to_none=True)
         loss = again()
+    except ValueError:
+        if refused is None or not bad:
+            raise
     finally:
         for hook in hooks:
             hook.remove()
     if bad:
         return f"the output of {bad[0]}"
+    if refused is not None:
+        raise refused
     if not _finite(loss):
         return "the loss itself: every layer's output is finite"
     loss.sum().backward()

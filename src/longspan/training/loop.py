@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,16 +13,20 @@ import torch
 from torch import Tensor
 
 from ..tasks import Batch, Task
+from .accelerating import alone
 from .guard import NOT_AGAIN, NotFiniteError, where_it_began
 from .learner import Learner, on_device
 from .measuring import peak_memory, reaches
 from .optim import AnyOptimizer, learning_rate_share, set_learning_rate
 from .processes import gathered, process_count, process_number, summed
-from .progress import progress
+from .progress import Shown, progress
 from .sampler import Sampler
+from .sharding import is_sharded, unsharded, whole
 from .stage import Stage
 
 __all__ = ["Place", "Stepper", "run_steps"]
+
+ADVICE = "A smaller learning rate, a longer warmup or float32 may help."
 
 
 @dataclass(slots=True)
@@ -93,7 +98,7 @@ class Stepper:
             batch, padded = on_device(given, device)
             last = place + 1 == len(batches)
             together: AbstractContextManager[Any] = (
-                nullcontext() if last else self.accelerator.no_sync(self.model)
+                nullcontext() if last else alone(self.accelerator, self.model)
             )
             with together:
                 loss = self.model(batch, padded)
@@ -116,7 +121,7 @@ class Stepper:
     def _clipped(self) -> Tensor:
         """The length of the gradient, before it is made no longer than allowed."""
         grads = [p.grad for p in self.weights if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(grads)
+        norm = whole(torch.nn.utils.get_total_norm(grads))
         if self.stage.clip is not None:
             torch.nn.utils.clip_grads_with_norm_(self.weights, self.stage.clip, norm)
         return norm
@@ -124,17 +129,36 @@ class Stepper:
     def blame(self, batches: list[Batch], state: Tensor) -> str:
         """Where a step that went wrong began; makes it again with the same draws."""
 
+        with unsharded(self.learner) as learner:
+            found = self._where(learner, batches, state)
+        answers = gathered(found, self.accelerator.device)
+        return next((own for own in answers if own != NOT_AGAIN), found)
+
+    def blame_refused(self, batches: list[Batch], state: Tensor, error: ValueError) -> str:
+        """The same for a step that was refused on the way to a loss: a reach is no NaN. Other
+        processes may be elsewhere, and are not asked. An error of another kind is raised again.
+        """
+        if is_sharded(self.learner):
+            raise error
+        found = self._where(self.learner, batches, state, error)
+        return f"{found} ({error})"
+
+    def _where(
+        self,
+        learner: Learner,
+        batches: list[Batch],
+        state: Tensor,
+        error: ValueError | None = None,
+    ) -> str:
         def again() -> Tensor:
             torch.set_rng_state(state)
             losses = []
             for given in batches:
                 batch, padded = on_device(given, self.accelerator.device)
-                losses.append(self.learner(batch, padded))
+                losses.append(learner(batch, padded))
             return torch.stack(losses)
 
-        found = where_it_began(self.learner, again)
-        answers = gathered(found, self.accelerator.device)
-        return next((own for own in answers if own != NOT_AGAIN), found)
+        return where_it_began(learner, again, error)
 
 
 def run_steps(
@@ -144,14 +168,14 @@ def run_steps(
     place: Place,
     *,
     record: Callable[[dict[str, Any]], None],
-    evaluate: Callable[[], None],
+    evaluate: Callable[[Shown], None],
     save: Callable[[], None],
 ) -> None:
     """The steps of a stage that are not done yet.
 
     Args:
         record: takes a line of metrics.
-        evaluate: called when an evaluation is due.
+        evaluate: called when an evaluation is due, with what is told how far it is.
         save: called when a checkpoint is due, after what is due besides.
     """
     stage, device = stepper.stage, stepper.accelerator.device
@@ -159,31 +183,32 @@ def run_steps(
     mine, processes = process_number(), process_count()
     stepper.model.train()
     begin, before = time.perf_counter(), place.seconds
-    with progress(stage.name, place.done, stage.steps, mine == 0) as told:
+    with progress(stage.name, place.done, stage.steps, mine == 0) as shown:
         while place.done < stage.steps:
             state = torch.get_rng_state()
             start = time.perf_counter()
             lists = sampler.step(place.done, stage.batch, stage.accumulate, mine, processes)
             batches = [task.batch(numbers, "train") for numbers in lists]
-            loss, targets, tokens = stepper.step(place.done, batches)
+            try:
+                loss, targets, tokens = stepper.step(place.done, batches)
+            except ValueError as error:
+                layer = stepper.blame_refused(batches, state, error)
+                raise NotFiniteError(place.step + 1, stage.name, layer, math.nan, ADVICE) from error
             place.done, place.step = place.done + 1, place.step + 1
             if loss - loss != 0.0:
                 layer = stepper.blame(batches, state)
-                raise NotFiniteError(
-                    place.step, stage.name, layer, loss,
-                    "A smaller learning rate, a longer warmup or float32 may help.",
-                )  # fmt: skip
+                raise NotFiniteError(place.step, stage.name, layer, loss, ADVICE)
             place.loss, place.targets = place.loss + loss, place.targets + targets
             place.tokens, place.all_tokens = place.tokens + tokens, place.all_tokens + tokens
             now = time.perf_counter()
             place.seconds = before + now - begin
             place.training_seconds += now - start
-            told(place.done, loss / max(targets, 1.0), tokens / max(now - start, 1e-9))
+            shown.step(place.done, loss / max(targets, 1.0), tokens, now - start)
             last = place.done == stage.steps
             if last or place.done % stage.record_every == 0:
                 record(_line(stepper, place, device))
             if last or _due(place.done, stage.evaluate_every):
-                evaluate()
+                evaluate(shown)
                 stepper.model.train()
                 place.seconds = before + time.perf_counter() - begin
                 place.since = place.seconds

@@ -14,7 +14,14 @@ from ..nn import LearnedWindow, parameter_groups
 from .side_by_side import SideBySide
 from .stage import Stage
 
-__all__ = ["AnyOptimizer", "freeze", "learning_rate_share", "optimizer_of", "set_learning_rate"]
+__all__ = [
+    "AnyOptimizer",
+    "freeze",
+    "learning_rate_share",
+    "matrices_of_blocks",
+    "optimizer_of",
+    "set_learning_rate",
+]
 
 AnyOptimizer = Optimizer | SideBySide
 
@@ -39,7 +46,7 @@ def optimizer_of(model: nn.Module, stage: Stage) -> AnyOptimizer:
     and AdamW for the rest. Vectors and reach networks have no weight decay: it would draw reaches
     towards one another.
     """
-    inside = _matrices_of_blocks(model) if stage.optimizer == "muon" else set()
+    inside = matrices_of_blocks(model) if stage.optimizer == "muon" else set()
     groups: list[dict[str, Any]] = []
     turned: list[dict[str, Any]] = []
     for own in parameter_groups(model, stage.learning_rate, reach_factor=stage.reach_rate):
@@ -66,7 +73,7 @@ def optimizer_of(model: nn.Module, stage: Stage) -> AnyOptimizer:
     return made[0] if len(made) == 1 else SideBySide(*made)
 
 
-def _matrices_of_blocks(model: nn.Module) -> set[int]:
+def matrices_of_blocks(model: nn.Module) -> set[int]:
     """The matrices that Muon is for: those between vectors of the layers, no embeddings."""
     parts = [
         part for block in model.modules() if isinstance(block, Block) for part in block.modules()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import torch
 from torch import distributed as dist
 
-__all__ = ["gathered", "process_count", "process_number", "summed", "wait"]
+__all__ = ["first_process", "gathered", "process_count", "process_number", "summed", "wait"]
 
 
 def process_count() -> int:
@@ -19,6 +20,11 @@ def process_count() -> int:
 def process_number() -> int:
     there = dist.is_available() and dist.is_initialized()
     return dist.get_rank() if there else 0
+
+
+def first_process() -> bool:
+    """Whether this is the one that speaks, even before processes know one another."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def summed(values: list[float], device: torch.device) -> list[float]:

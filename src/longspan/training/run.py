@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ..nn import SlidingWindow
 from ..tasks import Task
 from . import checkpoint
+from .accelerating import accelerator_for, wrapped
 from .building import build, is_run, tasks_of
 from .config import RunConfig
 from .evaluating import Evaluation, evaluate
@@ -24,9 +24,12 @@ from .loop import Place, Stepper, run_steps
 from .measuring import forget_peak, peak_memory
 from .optim import AnyOptimizer, freeze, optimizer_of
 from .processes import process_count, process_number, wait
+from .progress import Shown
 from .records import Metrics, clean, finite, whole_folder, write_json
 from .saving import carry_over, save_learner, take_reach
+from .sharding import sharding_asked, unsharded, whole_state
 from .stage import Stage
+from .tensorboard import Board, need_tensorboard
 
 __all__ = ["train"]
 
@@ -70,14 +73,17 @@ class _Run:
 
     def __init__(self, config: RunConfig, resume: bool, task: Task | None) -> None:
         self.config, self.folder = config, config.folder
-        self.accelerator = _accelerator(False)
+        self.accelerator = accelerator_for()
         self.device: torch.device = self.accelerator.device
         self.first = process_number() == 0
         self.metrics: Metrics | None = None
+        self.board: Board | None = None
         self.place = Place()
         self.done = _finished(self.folder) if resume else None
         self.from_path: Path | None = None
         _check_folder(config, resume)
+        if config.tensorboard:
+            need_tensorboard()
         # Nobody writes before everybody has looked.
         wait()
         if self.done is not None:
@@ -92,6 +98,8 @@ class _Run:
         if self.first:
             clean(self.folder)
             self.metrics = Metrics(self.folder / "metrics.jsonl", self.place.metrics)
+            if config.tensorboard:
+                self.board = Board(self.folder / "tensorboard", self.place.step)
             write_json(self.folder / "config.json", self._described())
             with whole_folder(self.folder / "task") as place:
                 self.tasks[-1].save(place)
@@ -99,10 +107,13 @@ class _Run:
     def close(self) -> None:
         if self.metrics is not None:
             self.metrics.close()
+        if self.board is not None:
+            self.board.close()
 
     def _described(self) -> dict[str, Any]:
         tasks = [own.describe() for own in self.tasks]
         found = {"tasks": tasks, "processes": process_count(), "versions": versions()}
+        found["split"] = sharding_asked() and process_count() > 1
         return {**self.config.as_dict(), "described": found}
 
     def all_stages(self) -> dict[str, Any]:
@@ -120,9 +131,9 @@ class _Run:
             place.stage, place.done = number, 0
         # The model of a stage that ended is gone, and so is its memory.
         learner = self._learner(number, stage, task)
+        accelerator = accelerator_for(learner)
+        model = wrapped(accelerator, learner)
         running = _Running(learner, optimizer_of(learner, stage), task)
-        accelerator = _accelerator(_some_rest(learner))
-        model = accelerator.prepare_model(learner)
         if stage.checkpointing:
             learner.recompute_blocks()
         _seed(self.config.seed * 1_000_003 + number * 1009 + process_number())
@@ -130,8 +141,8 @@ class _Run:
             checkpoint.restore(self.from_path, learner, running.optimizer, self.device)
             self.from_path = None
 
-        def evaluated() -> None:
-            running.last = self._evaluate(running, stage)
+        def evaluated(shown: Shown) -> None:
+            running.last = self._evaluate(running, stage, shown)
             found, _ = running.last
             line = {"step": place.step, "stage": stage.name, "kind": "dev", "loss": found["loss"]}
             line |= {key: value for key, value in found["metrics"].items() if key not in line}
@@ -140,6 +151,8 @@ class _Run:
 
         def saved() -> None:
             place.metrics = 0 if self.metrics is None else self.metrics.size()
+            if self.board is not None:
+                self.board.flush()
             checkpoint.save(self.folder, learner, running.optimizer, place.as_dict(), self.device)
             wait()
 
@@ -153,8 +166,9 @@ class _Run:
             evaluate=evaluated,
             save=saved,
         )
+        state = whole_state(learner, keep=self.first)
         if self.first:
-            save_learner(learner, self._kept(stage.name))
+            save_learner(learner, self._kept(stage.name), state)
         wait()
         return running
 
@@ -183,18 +197,24 @@ class _Run:
             return self._kept(stage.reach_from)
         return last_stage(Path(stage.reach_from))
 
-    def _evaluate(self, running: _Running, stage: Stage) -> tuple[Evaluation, dict[int, Any]]:
-        return evaluate(
-            running.learner,
-            running.task,
-            batch=stage.batch,
-            most=stage.evaluate_on,
-            device=self.device,
-        )
+    def _evaluate(
+        self, running: _Running, stage: Stage, shown: Shown | None = None
+    ) -> tuple[Evaluation, dict[int, Any]]:
+        with unsharded(running.learner) as learner:
+            return evaluate(
+                learner,
+                running.task,
+                batch=stage.batch,
+                most=stage.evaluate_on,
+                device=self.device,
+                told=None if shown is None else shown.evaluated,
+            )
 
     def _record(self, line: dict[str, Any]) -> None:
         if self.metrics is not None:
             self.metrics.write(line)
+        if self.board is not None:
+            self.board.write(line)
 
     def _result(self, running: _Running) -> dict[str, Any]:
         stage, place = self.config.stages[-1], self.place
@@ -220,14 +240,14 @@ class _Run:
             "device": str(self.device),
             "versions": versions(),
         }
-        if self.first:
-            write_json(
-                self.folder / "predictions.json", running.task.prediction_file(outputs, "dev")
-            )
-            seen = looks(running.learner, running.task, self.device)
-            if seen is not None:
-                write_json(self.folder / "looks.json", seen)
-            write_json(self.folder / "result.json", result)
+        with unsharded(running.learner) as learner:
+            if self.first:
+                predictions = running.task.prediction_file(outputs, "dev")
+                write_json(self.folder / "predictions.json", predictions)
+                seen = looks(learner, running.task, self.device)
+                if seen is not None:
+                    write_json(self.folder / "looks.json", seen)
+                write_json(self.folder / "result.json", result)
         wait()
         return {**result, **finite(result)}
 
@@ -250,25 +270,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _accelerator(some_rest: bool) -> Any:
-    try:
-        from accelerate import Accelerator
-        from accelerate.utils import DistributedDataParallelKwargs
-    except ImportError as error:
-        raise ImportError("training needs accelerate: pip install 'longspan[train]'") from error
-    options = DistributedDataParallelKwargs(find_unused_parameters=some_rest)
-    # Autocast is the model's own matter: accelerate has one for a whole process.
-    return Accelerator(mixed_precision="no", kwargs_handlers=[options])
-
-
-def _some_rest(learner: Learner) -> bool:
-    """Whether some weights may have no part in a batch: those of global tokens, where it has
-    none.
-    """
-    windows = [own for own in learner.mechanisms() if isinstance(own, SlidingWindow)]
-    return any(own.global_projections for own in windows)
 
 
 def _has_reach(learner: Learner) -> bool:
@@ -323,9 +324,9 @@ def _check_folder(config: RunConfig, resume: bool) -> None:
         raise ValueError(
             f"{config.folder} has a run already: go on with resume=True, or name another folder"
         )
-    before, now = RunConfig.read(path).as_dict(), config.as_dict()
+    before, now = RunConfig.read(path).computes(), config.computes()
     for key in now:
-        if key != "output" and before[key] != now[key]:
+        if before[key] != now[key]:
             raise ValueError(
                 f"{config.folder} has a run with another {key}: {before[key]!r}, now "
                 f"{now[key]!r}; resume it as it was, or name another folder"

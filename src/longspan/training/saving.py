@@ -38,10 +38,14 @@ def describe_learner(learner: Learner) -> dict[str, Any]:
     }
 
 
-def save_learner(learner: Learner, folder: Path) -> None:
-    """Writes a model with its head; the folder is whole or as it was."""
+def save_learner(learner: Learner, folder: Path, state: dict[str, Tensor]) -> None:
+    """Writes a model with its head; the folder is whole or as it was.
+
+    Args:
+        state: its weights, in one piece.
+    """
     with whole_folder(folder) as place:
-        FILES.write(place, learner.state_dict(), describe_learner(learner))
+        FILES.write(place, state, describe_learner(learner))
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -232,9 +232,13 @@ class Tag(Task):
         row = torch.cat((torch.tensor(self._ends[:1]), inner, torch.tensor(self._ends[1:])))
         tags = torch.full_like(row, NOT_COUNTED)
         own = self._texts[split][piece.text].tags[piece.low : piece.high]
-        places = starts[piece.low : piece.high].long() - begin + 1
-        tags[places] = torch.tensor([self.labels.index(tag) for tag in own])
+        tags[self._places(split, piece)] = torch.tensor([self.labels.index(tag) for tag in own])
         return row, tags
+
+    def _places(self, split: str, piece: Piece) -> Tensor:
+        """Where in its row each word of a piece begins."""
+        starts = self._rows[split][1][piece.text]
+        return starts[piece.low : piece.high].long() - int(starts[piece.low]) + 1
 
     def _joined(self, outputs: Mapping[int, Any], split: str) -> dict[int, list[str | None]]:
         """The tags of each text that has an output; None for words of pieces without one."""
@@ -243,7 +247,8 @@ class Tag(Task):
         for number in sorted(outputs):
             piece = examples[number]
             tags = found.setdefault(piece.text, [None] * len(self._texts[split][piece.text].words))
-            tags[piece.low : piece.high] = [self.labels[int(tag)] for tag in outputs[number]]
+            given = [outputs[number][place] for place in self._places(split, piece).tolist()]
+            tags[piece.low : piece.high] = [self.labels[int(tag)] for tag in given]
         return found
 
 

@@ -144,7 +144,12 @@ def test_questions_about_documents(questions: Path, tmp_path: Path) -> None:
     (run,) = (found.parent for found in folder.glob("*/result.json"))
     document = tmp_path / "document.txt"
     document.write_text("Ada lives in Rome. " * 20)
-    assert "characters" in ran("ask", str(run), str(document), "Where does Ada live?")
+    asking = ["ask", str(run), str(document), "Where does Ada live?"]
+    plain = ran(*asking)
+    assert "characters" in plain and "looked" not in plain
+    told = ran(*asking, "--looked")
+    assert told.startswith(plain) and "looked most at" in told
+    assert "layer 0 head 1" in told and "tokens" in told
     asked, answered = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     line = {"id": 7, "question": "Where does Ben live?", "context": "Ben lives in Oslo. " * 9}
     asked.write_text((json.dumps(line) + "\n") * 3)

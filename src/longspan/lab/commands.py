@@ -24,7 +24,6 @@ from ..terminal import errors_in_one_line, say
 from ..training import RunConfig, build, load
 from ..training.building import tasks_of
 from ..training.naming import value_of
-from .answering import answers
 from .comparing import Compared, compared
 from .predicting import predict as predict_lines
 from .runner import Done, run_plan
@@ -144,6 +143,9 @@ def ask(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was trained on squad.")],
     document: Annotated[Path, typer.Argument(help="A text file.")],
     question: Annotated[str, typer.Argument()],
+    looked: Annotated[
+        bool, typer.Option("--looked", help="Also say what the model looked at.")
+    ] = False,
 ) -> None:
     """Ask a trained model a question about a document."""
     console = Console(highlight=False)
@@ -151,7 +153,7 @@ def ask(
         from ..tasks.reading import read_text
 
         text = read_text(document)
-        (found,) = answers(load(run), [(question, text)])
+        found = load(run).answer(question, text)
         if not found.text:
             say(console, "nothing in the document answers this")
             return
@@ -160,6 +162,8 @@ def ask(
         around = " ".join(text[first:last].split())
         say(console, f"… {around} …")
         say(console, f"characters {found.start} to {found.end}, score {found.score:.2f}")
+        if looked:
+            say(console, str(found.looked()))
 
 
 def predict(

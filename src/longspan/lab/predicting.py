@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..training import Trained
-from .answering import answers
 
 __all__ = ["predict"]
 
@@ -39,9 +38,9 @@ def predict(
     with to.open("a", encoding="utf-8") as out:
         for number in range(before, len(lines)):
             given = lines[number].given
-            (found,) = answers(trained, [(given["question"], given["context"])])
+            found = trained.answer(given["question"], given["context"])
             kept = {name: value for name, value in given.items() if name != "context"}
-            out.write(json.dumps({**kept, **found._asdict()}, ensure_ascii=False) + "\n")
+            out.write(json.dumps({**kept, **found.as_dict()}, ensure_ascii=False) + "\n")
             out.flush()
             done(number + 1, len(lines))
     return len(lines), before

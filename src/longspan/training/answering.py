@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 
+from ..errors import need_int
 from ..tasks.squad import Squad, asked
-from ..training import Trained
-from ..training.learner import on_device
+from ..tasks.squad_windows import Found
+from .learner import Learner, on_device
+from .looked import Looked, looked_at
 
-__all__ = ["Answer", "answers"]
+__all__ = ["Answer", "answers_of"]
 
 BATCH = 4
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Answer:
     """What was found, and where.
 
     Attributes:
         text: as it stands in the document; empty where nothing answers the question.
-        start: the place of its first character; −1 where there is none.
+        start: the place of its first character in the document; −1 where there is none.
         end: after its last character.
         score: of the span; differences between two are ratios of probabilities.
         absent: by how much "no answer" scores above it.
@@ -32,25 +37,43 @@ class Answer(NamedTuple):
     end: int
     score: float
     absent: float
+    _look: Callable[[int], Looked] | None = field(default=None, repr=False, compare=False)
+
+    def looked(self, top: int = 8) -> Looked | None:
+        """What the answer's first and last token looked at; None where nothing was found.
+
+        The part of the document that the answer was found in is read once more for it.
+
+        Args:
+            top: how many of the words that were looked at most are wanted.
+        """
+        need_int("looked: top", top, at_least=1)
+        return None if self._look is None else self._look(top)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All but what was looked at, as JSON can hold it."""
+        names = ("text", "start", "end", "score", "absent")
+        return {name: getattr(self, name) for name in names}
 
 
 @torch.no_grad()
-def answers(trained: Trained, questions: Sequence[tuple[str, str]]) -> list[Answer]:
+def answers_of(learner: Learner, task: Squad, questions: Sequence[tuple[str, str]]) -> list[Answer]:
     """Answers to questions, each with the text to look in; texts of any length are read through
     windows that overlap.
     """
-    task = trained.task
-    if not isinstance(task, Squad):
-        raise ValueError(
-            f"{trained.folder} was trained for {task.name}, and only squad answers questions"
-        )
     windows = asked(task.reader, questions)
-    device = next(trained.model.parameters()).device
+    device = next(learner.parameters()).device
     outputs: dict[int, Any] = {}
     for first in range(0, len(windows), BATCH):
         numbers = list(range(first, min(first + BATCH, len(windows))))
         batch, padded = on_device(windows.batch(numbers), device)
-        scores = trained.objective.scores(trained.model, batch, padded)
-        outputs |= trained.objective.decoded(trained.model, scores, batch)
+        with learner.autocast():
+            scores = learner.objective.scores(learner, batch, padded)
+        outputs |= learner.objective.decoded(learner, scores, batch)
     found = windows.answers(outputs)
-    return [Answer(*found[number]) for number in range(len(questions))]
+
+    def answer(own: Found) -> Answer:
+        look = partial(looked_at, learner, windows, own) if own.text else None
+        return Answer(own.text, own.start, own.end, own.score, own.absent, look)
+
+    return [answer(found[number]) for number in range(len(questions))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import torch
 
 from ..tasks import Task, from_description
+from ..tasks.squad import Squad
+from .answering import Answer, answers_of
 from .evaluating import outputs_of
 from .learner import Learner
 from .objectives import Objective
@@ -46,11 +49,28 @@ class Trained:
         )
         return found
 
+    def answer(self, question: str, text: str) -> Answer:
+        """The answer to a question about a text of any length: what it is, its first and last
+        character, its score, and, asked with `looked()`, what the model looked at.
+        """
+        return self.answers([(question, text)])[0]
+
+    def answers(self, questions: Sequence[tuple[str, str]]) -> list[Answer]:
+        """Answers to many questions, each with the text to look in."""
+        task = self.task
+        if not isinstance(task, Squad):
+            raise ValueError(
+                f"{self.folder} was trained for {task.name}, and only squad answers questions"
+            )
+        return answers_of(self.model, task, questions)
+
 
 def load(
     run: str | Path, *, task: Task | None = None, device: str | torch.device = "cpu"
 ) -> Trained:
-    """What the last finished stage of a run has left.
+    """What the last finished stage of a run has left, ready to be used.
+
+        ls.load("runs/mine").answer("Who may end the contract?", text).text
 
     Args:
         run: the run's folder.

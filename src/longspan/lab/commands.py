@@ -167,16 +167,23 @@ def ask(
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that was trained on squad.")],
-    source: Annotated[Path, typer.Argument(help="JSON lines with question and context.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Gets a line for each.")],
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="JSON lines, or a table with named columns, with what the task's model reads: "
+            "question and context (squad), text (classify), words (tag), source (translate), "
+            "question (birthplaces)."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Gets a JSON line for each.")],
 ) -> None:
-    """Answer a file of questions; a call that was stopped goes on."""
+    """Predict for a file of new input; a call that was stopped goes on."""
     console = Console(highlight=False)
     with errors_in_one_line():
         trained = load(run)
         with Progress(console=console, transient=True, disable=not sys.stdout.isatty()) as bar:
-            progress = bar.add_task("answering", total=None)
+            progress = bar.add_task("predicting", total=None)
             lines, before = predict_lines(
                 trained,
                 source,
@@ -184,7 +191,7 @@ def predict(
                 done=lambda now, total: bar.update(progress, completed=now, total=total),
             )
         had = f", {before} of them there before" if before else ""
-        say(console, f"{lines} answers in {output}{had}")
+        say(console, f"{lines} predictions in {output}{had}")
 
 
 def _plan(recipe: str, options: list[str]) -> Plan:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import describe, need_int
 from .batch import NOT_COUNTED, Batch, padded, real_of
+from .inputs import Inputs
 from .reading import kind_of, read_lines, source_of, splits_of
 from .task import Examples, Task, apart
 from .tokenizing import Cache
@@ -119,7 +120,9 @@ class Birthplaces(Task):
         self.characters = _characters([*learn, *measure], self._lines)
         self.vocabulary = len(self.characters)
         self._numbers = {character: n for n, character in enumerate(self.characters)}
+        self.end = self._numbers[MASK]
         if part == "finetune":
+            self.reads = ("question",)
             self._need_room()
             self.train = Examples(len(learn), learn.__getitem__)
             self.dev = Examples(len(measure), measure.__getitem__)
@@ -182,6 +185,39 @@ class Birthplaces(Task):
             own = example._asdict() if isinstance(example, Pair) else {"text": example}
             found.append({**own, "right": right == count, "bits": bits / count})
         return found
+
+    def check_input(self, record: Mapping[str, Any]) -> None:
+        """Raises unless `question` is a text of characters that the model knows, and leaves room
+        for an answer.
+        """
+        super().check_input(record)
+        question = record["question"].strip()
+        new = sorted(set(question) - set(self.characters))
+        if new:
+            raise ValueError(f"'question' has {new[0]!r}, which no text to learn from has")
+        if len(question) + 2 > self.length:
+            raise ValueError(
+                f"'question' must have at most {self.length - 2} characters, got {len(question)}"
+            )
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Questions, to each of which an answer is written."""
+        rows = [self._tokens(f"{own['question'].strip()}{MASK}") for own in records]
+
+        def batch(numbers: Sequence[int]) -> Batch:
+            chosen = [rows[number] for number in numbers]
+            tokens = padded(chosen, self.pad)
+            return Batch(
+                tokens=tokens,
+                real=real_of(chosen),
+                targets={"tokens": torch.full_like(tokens, NOT_COUNTED)},
+                numbers=list(numbers),
+            )
+
+        def predictions(outputs: Mapping[int, Any]) -> list[str]:
+            return ["".join(self.texts(outputs[number])) for number in range(len(records))]
+
+        return Inputs(len(records), batch, predictions)
 
     def texts(self, tokens: Sequence[int]) -> list[str]:
         """The characters."""

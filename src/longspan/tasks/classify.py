@@ -10,10 +10,19 @@ import torch
 from torch import Tensor
 
 from ..errors import need_int
-from .batch import Batch, padded, real_of
+from .batch import NOT_COUNTED, Batch, padded, real_of
 from .classify_files import Fields, Labelled, read_labelled
+from .inputs import Inputs
 from .task import Examples, Task, apart
-from .tokenizing import Cache, readable, save_tokenizer, special_token, token_rows, tokenizer_of
+from .tokenizing import (
+    Cache,
+    readable,
+    save_tokenizer,
+    special_token,
+    token_rows,
+    token_rows_now,
+    tokenizer_of,
+)
 
 __all__ = ["Classify", "shortened"]
 
@@ -89,6 +98,7 @@ class Classify(Task):
         learn, measure = read.train, read.dev
         if measure is None:
             learn, measure = apart(learn, data)
+        self.reads = self.documents = (text,) if second is None else (text, second)
         self.labels = sorted({own.label for own in (*learn, *measure)})
         if len(self.labels) < 2:
             raise ValueError(
@@ -108,7 +118,24 @@ class Classify(Task):
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Texts of these numbers."""
         examples = self.examples(split)
-        rows = [examples[number] for number in numbers]
+        return self._collated([examples[number] for number in numbers], numbers)
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Texts without a class; each gets the name of one."""
+        sides = [
+            token_rows_now(self.tokenizer, [own[name] for own in records]) for name in self.reads
+        ]
+
+        def batch(numbers: Sequence[int]) -> Batch:
+            rows = [self._row([side[n] for side in sides], NOT_COUNTED) for n in numbers]
+            return self._collated(rows, numbers)
+
+        def predictions(outputs: Mapping[int, Any]) -> list[str]:
+            return [self.labels[int(outputs[number])] for number in range(len(records))]
+
+        return Inputs(len(records), batch, predictions)
+
+    def _collated(self, rows: Sequence[Row], numbers: Sequence[int]) -> Batch:
         tokens = [row.tokens for row in rows]
         real = real_of(tokens)
         seen = torch.zeros_like(real)
@@ -168,15 +195,17 @@ class Classify(Task):
         labels = [numbers[own.label] for own in found]
 
         def row(number: int) -> Row:
-            parts = [first[number].long()]
-            parts += [] if second is None else [second[number].long()]
-            parts = shortened(parts, self.length - 1 - len(parts))
-            pieces = [torch.cat((part, self._between)) for part in parts]
-            pieces[0] = torch.cat((self._first, pieces[0]))
-            types = [torch.full((len(piece),), kind) for kind, piece in enumerate(pieces)]
-            return Row(torch.cat(pieces), torch.cat(types), labels[number])
+            parts = [first[number]] if second is None else [first[number], second[number]]
+            return self._row(parts, labels[number])
 
         return Examples(len(found), row)
+
+    def _row(self, texts: Sequence[Tensor], label: int) -> Row:
+        parts = shortened([text.long() for text in texts], self.length - 1 - len(texts))
+        pieces = [torch.cat((part, self._between)) for part in parts]
+        pieces[0] = torch.cat((self._first, pieces[0]))
+        types = [torch.full((len(piece),), kind) for kind, piece in enumerate(pieces)]
+        return Row(torch.cat(pieces), torch.cat(types), label)
 
 
 def shortened(parts: list[Tensor], room: int) -> list[Tensor]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ..errors import describe, need_int, need_number
 from .batch import Batch
+from .inputs import Inputs
 from .reading import Splits, source_of, splits_of
 from .sample import sample
 from .squad_files import QUESTION_KINDS, Question, Questions, read_questions
@@ -58,6 +59,8 @@ class Squad(Task):
     name = "squad"
     objective = "spans"
     metric = "f1"
+    reads = ("question", "context")
+    documents = ("context",)
 
     def __init__(
         self,
@@ -159,6 +162,11 @@ class Squad(Task):
             question.id: self._given(own, windows.source.unanswerable)
             for question, own in self._by_question(windows, outputs)
         }
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Questions, each with the text to look in, which may be of any length."""
+        windows = asked(self.reader, [(own["question"], own["context"]) for own in records])
+        return Inputs(len(windows), windows.batch, windows.predictions)
 
     def texts(self, tokens: Sequence[int]) -> list[str]:
         """Tokens as they are in the vocabulary."""

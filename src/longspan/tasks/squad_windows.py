@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,18 +13,10 @@ from torch import Tensor
 from ..errors import need_bool, need_int
 from .batch import NOT_COUNTED, Batch, padded, real_of
 from .squad_files import Question, Questions
-from .token_files import Ragged, RaggedWriter
+from .token_files import Ragged, RaggedWriter, Rows
 from .tokenizing import encoded, special_token
 
 __all__ = ["Found", "Reader", "Window", "Windows", "tokens_in_memory", "write_tokens"]
-
-
-class Rows(Protocol):
-    """Rows of whole numbers by number: `Ragged`, or a list of tensors."""
-
-    def __getitem__(self, number: int, /) -> Tensor: ...
-
-    def __len__(self) -> int: ...
 
 
 class Tokens(NamedTuple):
@@ -228,6 +220,15 @@ class Windows(Sequence[Window]):
             question: self._answer(question, numbers, outputs)
             for question, numbers in grouped.items()
         }
+
+    def predictions(self, outputs: Mapping[int, Any]) -> list[dict[str, Any]]:
+        """The answer to each question, of windows that all have an output."""
+        names = ("text", "start", "end", "score", "absent")
+        found = self.answers(outputs)
+        return [
+            {name: getattr(found[number], name) for name in names}
+            for number in range(len(self.source.questions))
+        ]
 
     def _answer(self, number: int, windows: list[int], outputs: Mapping[int, Any]) -> Found:
         context = self.source.questions[number].context

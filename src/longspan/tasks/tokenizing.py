@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ..nn.storing import aside
 from .progress import progress
 from .token_files import Ragged, RaggedWriter, cached, hash_of
@@ -22,6 +25,7 @@ __all__ = [
     "save_tokenizer",
     "special_token",
     "token_rows",
+    "token_rows_now",
     "tokenizer_of",
 ]
 
@@ -179,6 +183,12 @@ def token_rows(tokenizer: Any, texts: Sequence[str], title: str, *, cache: Cache
 
     key = {"texts": hash_of(texts), "tokenizer": hash_of([tokenizer.to_str()])}
     return Ragged(cached("tokens", key, make, cache=cache), "tokens")
+
+
+def token_rows_now(tokenizer: Any, texts: Sequence[str]) -> list[Tensor]:
+    """The same in memory, for new input."""
+    found = encoded(tokenizer, texts, "tokenising")
+    return [torch.tensor(own.ids, dtype=torch.int32) for own in found]
 
 
 def readable(tokenizer: Any, tokens: Sequence[int]) -> list[str]:

@@ -11,9 +11,18 @@ from torch import Tensor
 
 from ..errors import describe, need_int
 from .batch import NOT_COUNTED, Batch, padded, real_of
+from .inputs import Inputs
 from .reading import SourceFile, read_lines, source_of, splits_of
 from .task import Examples, Task, apart
-from .tokenizing import Cache, readable, save_tokenizer, special_token, token_rows, tokenizer_of
+from .tokenizing import (
+    Cache,
+    readable,
+    save_tokenizer,
+    special_token,
+    token_rows,
+    token_rows_now,
+    tokenizer_of,
+)
 
 __all__ = ["Pair", "Translate"]
 
@@ -65,6 +74,7 @@ class Translate(Task):
     name = "translate"
     objective = "translation"
     metric = "bleu"
+    reads = ("source",)
 
     def __init__(
         self,
@@ -104,7 +114,7 @@ class Translate(Task):
         self.vocabulary = self.tokenizer.get_vocab_size()
         self.pad = special_token(self.tokenizer, "pad")
         self.begin = special_token(self.tokenizer, "first")
-        self.end = special_token(self.tokenizer, "between")
+        self.end: int = special_token(self.tokenizer, "between")
         self.pairs = {"train": learn, "dev": measure}
         self.train = self._rows(learn, cache)
         self.dev = self._rows(measure, cache)
@@ -112,7 +122,23 @@ class Translate(Task):
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Pairs of these numbers."""
         examples = self.examples(split)
-        rows = [examples[number] for number in numbers]
+        return self._collated([examples[number] for number in numbers], numbers)
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Texts in `source` without a translation; each gets one."""
+        sources = token_rows_now(self.tokenizer, [own["source"] for own in records])
+        nothing = torch.zeros(0, dtype=torch.int64)
+
+        def batch(numbers: Sequence[int]) -> Batch:
+            rows = [Row(sources[n][: self.length - 1].long(), nothing) for n in numbers]
+            return self._collated(rows, numbers)
+
+        def predictions(outputs: Mapping[int, Any]) -> list[str]:
+            return [self._text(outputs[number]) for number in range(len(records))]
+
+        return Inputs(len(records), batch, predictions)
+
+    def _collated(self, rows: Sequence[Row], numbers: Sequence[int]) -> Batch:
         end = torch.tensor([self.end])
         sources = [torch.cat((row.source, end)) for row in rows]
         inputs = [torch.cat((torch.tensor([self.begin]), row.target)) for row in rows]

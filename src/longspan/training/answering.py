@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
-
 from ..errors import need_int
+from ..tasks import Inputs
 from ..tasks.squad import Squad, asked
 from ..tasks.squad_windows import Found
-from .learner import Learner, on_device
+from .learner import Learner
 from .looked import Looked, looked_at
+from .predicting import outputs_to
 
 __all__ = ["Answer", "answers_of"]
-
-BATCH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +54,12 @@ class Answer:
         return {name: getattr(self, name) for name in names}
 
 
-@torch.no_grad()
 def answers_of(learner: Learner, task: Squad, questions: Sequence[tuple[str, str]]) -> list[Answer]:
     """Answers to questions, each with the text to look in; texts of any length are read through
     windows that overlap.
     """
     windows = asked(task.reader, questions)
-    device = next(learner.parameters()).device
-    outputs: dict[int, Any] = {}
-    for first in range(0, len(windows), BATCH):
-        numbers = list(range(first, min(first + BATCH, len(windows))))
-        batch, padded = on_device(windows.batch(numbers), device)
-        with learner.autocast():
-            scores = learner.objective.scores(learner, batch, padded)
-        outputs |= learner.objective.decoded(learner, scores, batch)
+    outputs = outputs_to(learner, Inputs(len(windows), windows.batch, windows.predictions))
     found = windows.answers(outputs)
 
     def answer(own: Found) -> Answer:

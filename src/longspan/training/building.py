@@ -69,8 +69,8 @@ def objective_for(task: Task) -> Objective:
     settings: dict[str, Any] = {}
     if task.objective in ("classes", "tags"):
         settings["classes"] = task.classes
-    if task.objective == "translation":
-        settings["end"] = getattr(task, "end", None)
+    if task.objective in ("translation", "next"):
+        settings["end"] = task.end
     return objective_of(task.objective, settings)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from .answering import Answer, answers_of
 from .evaluating import outputs_of
 from .learner import Learner
 from .objectives import Objective
+from .predicting import outputs_to
 from .run import last_stage
 from .saving import load_learner
 
@@ -63,6 +64,16 @@ class Trained:
                 f"{self.folder} was trained for {task.name}, and only squad answers questions"
             )
         return answers_of(self.model, task, questions)
+
+    def predict(self, records: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """What the model says to each record of new input: of squad the answer, of classify the
+        class, of tag the words' tags, of translate and birthplaces what it writes. What a record
+        must have is `task.reads`.
+        """
+        for record in records:
+            self.task.check_input(record)
+        inputs = self.task.inputs(records)
+        return inputs.predictions(outputs_to(self.model, inputs))
 
 
 def load(

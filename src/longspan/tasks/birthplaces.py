@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ..errors import describe, need_int
-from .batch import NOT_COUNTED, Batch, padded, real_of
+from .batch import NOT_COUNTED, Batch
 from .inputs import Inputs
-from .reading import kind_of, read_lines, source_of, splits_of
+from .reading import kind_of, path_of, read_lines, source_of, splits_of
 from .task import Examples, Task, apart
 from .tokenizing import Cache
 
@@ -102,10 +102,10 @@ class Birthplaces(Task):
         }
         self.metric = "exact_match" if part == "finetune" else "bits"
         self.lower_is_better = part == "pretrain"
-        folder = Path(data).expanduser()
-        other = None if dev is None else Path(dev).expanduser()
+        folder = path_of("birthplaces: data", data)
+        other = None if dev is None else path_of("birthplaces: dev", dev)
         paths = splits_of(folder, other, (".tsv",))
-        story = Path(text).expanduser() if text is not None else _story(folder)
+        story = path_of("birthplaces: text", text) if text is not None else _story(folder)
         self.files = [source_of(path) for path in (*paths, story) if path is not None]
         learn = _pairs(paths.train)
         if paths.dev is None:
@@ -147,12 +147,7 @@ class Birthplaces(Task):
                 target = row[1:].clone()
             rows.append(row[:-1])
             targets.append(target)
-        return Batch(
-            tokens=padded(rows, self.pad),
-            real=real_of(rows),
-            targets={"tokens": padded(targets, NOT_COUNTED)},
-            numbers=list(numbers),
-        )
+        return Batch.of(rows, {"tokens": targets}, pad=self.pad, numbers=numbers)
 
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
         """Exact match beside that of the most frequent place, in percent; bits a character."""
@@ -206,13 +201,8 @@ class Birthplaces(Task):
 
         def batch(numbers: Sequence[int]) -> Batch:
             chosen = [rows[number] for number in numbers]
-            tokens = padded(chosen, self.pad)
-            return Batch(
-                tokens=tokens,
-                real=real_of(chosen),
-                targets={"tokens": torch.full_like(tokens, NOT_COUNTED)},
-                numbers=list(numbers),
-            )
+            nothing = [torch.full_like(row, NOT_COUNTED) for row in chosen]
+            return Batch.of(chosen, {"tokens": nothing}, pad=self.pad, numbers=numbers)
 
         def predictions(outputs: Mapping[int, Any]) -> list[str]:
             return ["".join(self.texts(outputs[number])) for number in range(len(records))]

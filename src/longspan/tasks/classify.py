@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import need_int
+from ..errors import need_int, need_text
 from .batch import NOT_COUNTED, Batch, padded, real_of
 from .classify_files import Fields, Labelled, read_labelled
 from .inputs import Inputs
-from .task import Examples, Task, apart
+from .reading import path_of
+from .task import Examples, apart
+from .text_task import TextTask
 from .tokenizing import (
     Cache,
-    readable,
-    save_tokenizer,
     special_token,
     token_rows,
     token_rows_now,
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     label: int
 
 
-class Classify(Task):
+class Classify(TextTask):
     """Say of which class a text is, or how two texts are to one another.
 
     A row is `[CLS] text [SEP]`, or `[CLS] text [SEP] second [SEP]`; its first token is global and
@@ -81,6 +81,9 @@ class Classify(Task):
         if data is None:
             raise ValueError("classify: name the data, a file or folder of texts with labels")
         need_int("classify: length", length, at_least=8)
+        for name, field in (("text", text), ("second", second), ("label", label)):
+            if name != "second" or field is not None:
+                need_text(f"classify: {name}", field)
         self.data = str(data)
         self.length = length
         self.settings = {
@@ -92,8 +95,8 @@ class Classify(Task):
             "tokenizer": None if tokenizer is None else str(tokenizer),
             "vocabulary": vocabulary,
         }
-        other = None if dev is None else Path(dev).expanduser()
-        read = read_labelled(Path(data).expanduser(), other, Fields(text, second, label))
+        other = None if dev is None else path_of("classify: dev", dev)
+        read = read_labelled(path_of("classify: data", data), other, Fields(text, second, label))
         self.files = read.files
         learn, measure = read.train, read.dev
         if measure is None:
@@ -107,9 +110,7 @@ class Classify(Task):
             )
         self.classes = len(self.labels)
         texts = [part for own in learn for part in (own.text, own.second) if part is not None]
-        self.tokenizer = tokenizer_of(tokenizer, texts, vocabulary, cache=cache)
-        self.vocabulary = self.tokenizer.get_vocab_size()
-        self.pad = special_token(self.tokenizer, "pad")
+        self._use(tokenizer_of(tokenizer, texts, vocabulary, cache=cache))
         self._first = torch.tensor([special_token(self.tokenizer, "first")])
         self._between = torch.tensor([special_token(self.tokenizer, "between")])
         self.train = self._rows(learn, cache)
@@ -176,14 +177,6 @@ class Classify(Task):
             }
             for number, given in sorted(outputs.items())
         ]
-
-    def texts(self, tokens: Sequence[int]) -> list[str]:
-        """Tokens as they are in the vocabulary."""
-        return readable(self.tokenizer, tokens)
-
-    def save(self, folder: Path) -> list[Path]:
-        """Writes the tokenizer."""
-        return [save_tokenizer(self.tokenizer, folder)]
 
     def _rows(self, found: list[Labelled], cache: Cache) -> Examples[Row]:
         first = token_rows(self.tokenizer, [own.text for own in found], "tokenising", cache=cache)

@@ -9,14 +9,15 @@ from typing import Any, Literal
 import torch
 
 from ..errors import describe, need_int
-from .batch import NOT_COUNTED, Batch, padded, real_of
+from .batch import NOT_COUNTED, Batch
 from .inputs import Inputs
 from .progress import progress
-from .reading import read_lines, source_of, splits_of
+from .reading import path_of, read_lines, source_of, splits_of
 from .tag_pieces import Pieces, Text, first_tokens
-from .task import Task, apart
+from .task import apart
+from .text_task import TextTask
 from .token_files import Ragged, RaggedWriter, cached, hash_of
-from .tokenizing import AT_ONCE, Cache, readable, save_tokenizer, special_token, tokenizer_of
+from .tokenizing import AT_ONCE, Cache, special_token, tokenizer_of
 
 __all__ = ["Tag"]
 
@@ -38,7 +39,7 @@ KINDS = (
 DOCUMENT = "-DOCSTART-"
 
 
-class Tag(Task):
+class Tag(TextTask):
     """Give every word of a text its tag.
 
     A row is `[CLS] words [SEP]`. A word's tag is asked at the first of its tokens. A text that is
@@ -98,8 +99,8 @@ class Tag(Task):
             "tokenizer": None if tokenizer is None else str(tokenizer),
             "vocabulary": vocabulary,
         }
-        other = None if dev is None else Path(dev).expanduser()
-        paths = splits_of(Path(data).expanduser(), other, KINDS)
+        other = None if dev is None else path_of("tag: dev", dev)
+        paths = splits_of(path_of("tag: data", data), other, KINDS)
         self.files = [source_of(path) for path in paths if path is not None]
         learn = _read(paths.train, word, tag, by)
         if paths.dev is not None:
@@ -109,11 +110,7 @@ class Tag(Task):
         self.labels = sorted({tag for own in (*learn, *measure) for tag in own.tags})
         self.classes = len(self.labels)
         sentences = [" ".join(own.words) for own in learn]
-        self.tokenizer = tokenizer_of(
-            tokenizer, sentences, vocabulary, cache=cache, lowercase=False
-        )
-        self.vocabulary = self.tokenizer.get_vocab_size()
-        self.pad = special_token(self.tokenizer, "pad")
+        self._use(tokenizer_of(tokenizer, sentences, vocabulary, cache=cache, lowercase=False))
         self._ends = [special_token(self.tokenizer, what) for what in ("first", "between")]
         self.train = self._pieces(learn, cache)
         self.dev = self._pieces(measure, cache)
@@ -174,14 +171,6 @@ class Tag(Task):
 
         return Inputs(len(pieces), lambda numbers: self._collated(pieces, numbers), predictions)
 
-    def texts(self, tokens: Sequence[int]) -> list[str]:
-        """Tokens as they are in the vocabulary."""
-        return readable(self.tokenizer, tokens)
-
-    def save(self, folder: Path) -> list[Path]:
-        """Writes the tokenizer."""
-        return [save_tokenizer(self.tokenizer, folder)]
-
     def _split(self, split: str) -> Pieces:
         found = self.examples(split)
         assert isinstance(found, Pieces)
@@ -220,12 +209,7 @@ class Tag(Task):
             if own:
                 tags[pieces.places(number)] = torch.tensor(own)
             asked.append(tags)
-        return Batch(
-            tokens=padded(rows, self.pad),
-            real=real_of(rows),
-            targets={"tags": padded(asked, NOT_COUNTED)},
-            numbers=list(numbers),
-        )
+        return Batch.of(rows, {"tags": asked}, pad=self.pad, numbers=numbers)
 
 
 def _read(path: Path, word: int, tag: int, by: str) -> list[Text]:
@@ -242,7 +226,7 @@ def _read(path: Path, word: int, tag: int, by: str) -> list[Text]:
         except IndexError:
             raise ValueError(
                 f"{path}, line {number}: no column {max(word, tag, key=abs)} among "
-                f"{len(columns)}: {line[:40]!r}"
+                f"{len(columns)}: {line[:40]!r}; name others with word=… and tag=…"
             ) from None
         if len(columns) < 2:
             raise ValueError(f"{path}, line {number}: a word and its tag, got {line[:40]!r} alone")

@@ -19,78 +19,10 @@ from longspan.cli import app
 from longspan.lab.predicting import AT_ONCE, predict
 from longspan.training import RunConfig, Stage, train
 
+from ..small_tasks import TASKS, trained_on
+
 pytest.importorskip("accelerate")
 pytest.importorskip("tokenizers")
-
-PLACES = (
-    "Rome",
-    "Oslo",
-    "Kyiv",
-    "Lima",
-    "Bonn",
-    "Bern",
-    "Cork",
-    "York",
-    "Nice",
-    "Graz",
-    "Ulm",
-    "Pau",
-)
-SIZES = {"vocabulary": 300, "length": 48}
-
-# For each task a file to learn from, settings, records of new input, and what is predicted.
-SQUAD = "".join(
-    json.dumps({"question": f"Who is {n}?", "context": f"{n} is {place}.", "answer": place}) + "\n"
-    for n, place in enumerate(PLACES)
-)
-TASKS: dict[str, tuple[str, str, dict[str, Any], list[dict[str, Any]]]] = {
-    "squad": (
-        "train.jsonl",
-        SQUAD,
-        {**SIZES, "question_length": 12, "stride": 12},
-        [{"question": f"Who is {n}?", "context": f"{n} is Ada. " * (n + 1)} for n in range(20)],
-    ),
-    "classify": (
-        "train.tsv",
-        "text\tlabel\n"
-        + "".join(f"{place} is far\tfar\n{place} is near\tnear\n" for place in PLACES),
-        SIZES,
-        [{"text": f"Is it {place}?", "label": "kept"} for place in PLACES],
-    ),
-    "tag": (
-        "train.conll",
-        "".join(f"In O\n{place} B-LOC\nhe O\nslept O\n\n" for place in PLACES),
-        SIZES,
-        [{"words": ["In", place, *["he", "slept", "long"] * 9]} for place in PLACES],
-    ),
-    "translate": (
-        "train.tsv",
-        "".join(f"Er ist in {place}\tHe is in {place}\n" for place in PLACES),
-        SIZES,
-        [{"source": f"Sie ist in {place}"} for place in PLACES],
-    ),
-    "birthplaces": (
-        "train.tsv",
-        "".join(f"Where was {place[::-1]} born?\t{place}\n" for place in PLACES),
-        {"length": 48},
-        [{"question": f"Where was {place} born?"} for place in PLACES],
-    ),
-}
-
-
-def trained_on(name: str, folder: Path) -> Path:
-    file, content, settings, _ = TASKS[name]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / file).write_text(content)
-    config = RunConfig(
-        task={"name": name, "data": str(folder / file), "settings": settings},
-        model={"width": 16, "layers": 1, "heads": 2},
-        mechanism={"kind": "LearnedWindow", "mean_reach": 4, "max_reach": 8},
-        stages=[Stage(steps=3, batch=4, learning_rate=1e-2)],
-        output=str(folder / "run"),
-    )
-    train(config)
-    return folder / "run"
 
 
 @pytest.fixture(scope="module")

@@ -94,15 +94,16 @@ def compare(
     """Train the same model with several mechanisms, over seeds, and compare them."""
     console = Console(highlight=False)
     with errors_in_one_line():
-        plan = recipes.comparison(
-            task,
-            [name.strip() for name in mechanisms.split(",") if name.strip()],
-            data=source,
-            reach=reach,
-            steps=steps,
-            length=length,
-            seeds=seeds,
-        ).with_set(settings or [])
+        with _settings():
+            plan = recipes.comparison(
+                task,
+                [name.strip() for name in mechanisms.split(",") if name.strip()],
+                data=source,
+                reach=reach,
+                steps=steps,
+                length=length,
+                seeds=seeds,
+            ).with_set(settings or [])
         _run(console, plan, output)
 
 
@@ -251,16 +252,23 @@ def _run(console: Console, plan: Plan, folder: Path) -> None:
     say(console, f"report: {path}")
 
 
-def _check(plan: Plan) -> None:
-    """Raises for what is wrong with the data or the settings of any row, before one is trained."""
-    seen = set()
+def _check(plan: Plan) -> dict[str, int]:
+    """Makes the tasks and the models of every row once, so that what is wrong with the data or the
+    settings of any is said before one is trained. Gives the number of each row's parameters.
+    """
+    known: dict[str, list[tasks.Task]] = {}
+    found: dict[str, int] = {}
     for planned in plan.runs:
         config = planned.config
+        if planned.row in found:
+            continue
         asked = json.dumps([config.task, *([own.task, own.length] for own in config.stages)])
-        if asked not in seen:
-            seen.add(asked)
-            with _settings():
-                tasks_of(config, None)
+        with _settings():
+            made = known.setdefault(asked, known.get(asked) or tasks_of(config, None))
+            for stage, own in zip(config.stages, made, strict=True):
+                model = build(config, stage, own, made)
+            found[planned.row] = sum(part.numel() for part in model.parameters())
+    return found
 
 
 @contextmanager
@@ -277,13 +285,10 @@ def _show_plan(console: Console, plan: Plan) -> None:
     table = Table(title=plan.title, box=box.SIMPLE, pad_edge=False)
     for name in ("row", "seeds", "steps", "parameters"):
         table.add_column(name, justify="left" if name == "row" else "right")
+    parameters = _check(plan)
     for row in plan.rows:
         runs = [planned for planned in plan.runs if planned.row == row]
-        config = runs[0].config
-        made = tasks_of(config, None)
-        model = build(config, config.stages[0], made[0], made)
-        count = sum(parameter.numel() for parameter in model.parameters())
-        table.add_row(row, str(len(runs)), f"{runs[0].config.steps:,}", f"{count:,}")
+        table.add_row(row, str(len(runs)), f"{runs[0].config.steps:,}", f"{parameters[row]:,}")
     console.print(table)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..tasks import Task
 from ..tasks.reading import Record, read_records
 from ..training import Trained
-from ..training.records import ASIDE
+from ..training.records import ASIDE, full_disk_said
 
 __all__ = ["AT_ONCE", "predict"]
 
@@ -42,7 +42,7 @@ def predict(
     kept = [_kept(trained.task, record) for record in records]
     before = _answered(to, kept, source)
     done(before, len(records))
-    with to.open("a", encoding="utf-8") as out:
+    with full_disk_said(to), to.open("a", encoding="utf-8") as out:
         for first in range(before, len(records), AT_ONCE):
             some = slice(first, first + AT_ONCE)
             found = trained.predict([record.values for record in records[some]])

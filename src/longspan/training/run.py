@@ -91,10 +91,11 @@ class _Run:
             self.place = Place(**checkpoint.state_of(self.from_path))
         if self.first:
             clean(self.folder)
-            self.metrics = Metrics(self.folder / "metrics.jsonl", self.place.metrics)
             write_json(self.folder / "config.json", self._described())
             with whole_folder(self.folder / "task") as place:
                 self.tasks[-1].save(place)
+            # Last: nobody would close it, had the others failed.
+            self.metrics = Metrics(self.folder / "metrics.jsonl", self.place.metrics)
 
     def close(self) -> None:
         if self.metrics is not None:

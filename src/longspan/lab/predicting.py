@@ -1,18 +1,22 @@
-"""Predictions for a file of new input, line by line; what is there already is not asked again."""
+"""Predictions for a file of new input; a call that was stopped goes on where it was."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..tasks import Task
-from ..tasks.reading import Record, read_records
-from ..training import Trained
-from ..training.records import ASIDE, full_disk_said
+import torch
+from torch import nn
 
-__all__ = ["AT_ONCE", "predict"]
+from ..tasks import Task
+from ..tasks.reading import Record, read_records, source_of
+from ..training import Trained
+from ..training.records import full_disk_said
+
+__all__ = ["AT_ONCE", "part_of", "predict"]
 
 # So many records are read by the model together, and written together: always the same ones, so
 # that a call that was stopped ends in the same file, bit for bit.
@@ -27,8 +31,10 @@ def predict(
     """Reads records with what the task's model reads, and writes each with its prediction.
 
     All records are looked at first: what is wrong with one is said before anything is computed.
-    Lines are written as they come, so a call that was stopped goes on behind the last ones that are
-    whole. A record is written without its documents, and with what it had in other fields.
+    Lines are written as they come, to a file beside the output that becomes it at the end; from
+    what is there a call that was stopped goes on. The name of that file has what model and which
+    input it is of: another's is not gone on with. A record is written without its documents, and
+    with what it had in other fields.
 
     Args:
         source: JSON lines, or a table (.csv, .tsv).
@@ -36,21 +42,41 @@ def predict(
         done: told how many of how many records are predicted.
 
     Returns:
-        How many records there are, and how many predictions were there before.
+        How many records there are, and how many were predicted before.
     """
     records = _checked(trained.task, source)
-    kept = [_kept(trained.task, record) for record in records]
-    before = _answered(to, kept, source)
-    done(before, len(records))
-    with full_disk_said(to), to.open("a", encoding="utf-8") as out:
-        for first in range(before, len(records), AT_ONCE):
-            some = slice(first, first + AT_ONCE)
-            found = trained.predict([record.values for record in records[some]])
-            lines = zip(kept[some], found, strict=True)
-            out.writelines(_line({**own, PREDICTION: said}) for own, said in lines)
-            out.flush()
-            done(min(first + AT_ONCE, len(records)), len(records))
+    if to.exists() and to.samefile(source):
+        raise ValueError(f"{to} is what is read: name another output")
+    part = part_of(trained, source, to)
+    with full_disk_said(to):
+        before = _cut_back(part)
+        done(before, len(records))
+        with part.open("a", encoding="utf-8") as out:
+            for first in range(before, len(records), AT_ONCE):
+                some = records[first : first + AT_ONCE]
+                found = trained.predict([record.values for record in some])
+                for record, said in zip(some, found, strict=True):
+                    out.write(_line({**_kept(trained.task, record), PREDICTION: said}))
+                out.flush()
+                done(first + len(some), len(records))
+        part.replace(to)
     return len(records), before
+
+
+def part_of(trained: Trained, source: Path, to: Path) -> Path:
+    """The file that is written until it is whole."""
+    key = hashlib.sha256(f"{_hash_of(trained.model)} {source_of(source).sha256}".encode())
+    return to.with_name(f"{to.name}.{key.hexdigest()[:8]}.part")
+
+
+def _hash_of(model: nn.Module) -> str:
+    """A key for all weights."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _checked(task: Task, path: Path) -> list[Record]:
@@ -69,48 +95,21 @@ def _checked(task: Task, path: Path) -> list[Record]:
 
 
 def _kept(task: Task, record: Record) -> dict[str, Any]:
-    left_out = (*task.documents, PREDICTION)
-    return {name: value for name, value in record.values.items() if name not in left_out}
+    return {name: own for name, own in record.values.items() if name not in task.documents}
 
 
 def _line(content: dict[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False) + "\n"
 
 
-def _answered(path: Path, kept: Sequence[dict[str, Any]], source: Path) -> int:
-    """How many records need not be predicted again. What follows these in the file goes: a line
+def _cut_back(path: Path) -> int:
+    """How many lines are there that need not be computed again. What follows these goes: a line
     that was cut short, and those that are computed together with others that are not there.
     """
     if not path.exists():
         return 0
-    lines = path.read_bytes().split(b"\n")
-    # Behind the last end of a line there is nothing, or a line that was cut short.
-    whole = lines[:-1]
-    if len(whole) > len(kept):
-        raise ValueError(
-            f"{path} has {len(whole)} lines and {source} has {len(kept)} records: are these "
-            "predictions for another file? name another output"
-        )
-    for number, line in enumerate(whole):
-        if _without_prediction(line) != _line(kept[number]):
-            raise ValueError(
-                f"{path}, line {number + 1}: this is no prediction for record {number + 1} of "
-                f"{source}; name another output"
-            )
-    count = len(whole) if len(whole) == len(kept) else len(whole) // AT_ONCE * AT_ONCE
-    if count < len(whole) or lines[-1]:
-        aside = path.with_name(f"{ASIDE}{path.name}")
-        aside.write_bytes(b"".join(line + b"\n" for line in whole[:count]))
-        aside.replace(path)
+    with path.open("r+b") as file:
+        lines = file.read().split(b"\n")[:-1]
+        count = len(lines) // AT_ONCE * AT_ONCE
+        file.truncate(sum(len(line) + 1 for line in lines[:count]))
     return count
-
-
-def _without_prediction(line: bytes) -> str | None:
-    """The record of a line, as a line; None where it is no prediction at all."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(found, dict) or PREDICTION not in found:
-        return None
-    return _line({name: value for name, value in found.items() if name != PREDICTION})

@@ -114,7 +114,11 @@ class Spans(Objective):
         n = begin.shape[1]
         longest = min(int(self.settings.get("longest", LONGEST)), n)
         ends = F.pad(end, (0, longest - 1), value=float("-inf")).unfold(1, longest, 1)
-        both = (begin[:, :, None] + ends).flatten(1)
+        both = begin[:, :, None] + ends
+        # From the first token only "no answer" goes: where that is likely, spans from there would
+        # leave no place for others among the best.
+        both[:, 0, 1:] = float("-inf")
+        both = both.flatten(1)
         best = both.topk(min(BEST, both.shape[1]), -1)
         found = {}
         for number, values, places in zip(

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 import longspan as ls
 from longspan.cli import app
 from longspan.lab.predicting import AT_ONCE, part_of, predict
-from longspan.training import RunConfig, Stage, train
+from longspan.tasks import Squad
+from longspan.training import OBJECTIVES, RunConfig, Stage, train
 
 from ..small_tasks import TASKS, trained_on
 
@@ -256,3 +257,21 @@ def test_tasks_without_predictions_say_so(tmp_path: Path, asked: Path) -> None:
     train(config)
     text = ran(tmp_path / "run", asked, "-o", tmp_path / "out.jsonl", code=2)
     assert "recall predicts nothing of new input" in text
+
+
+def test_asking_where_the_text_does_not_tell(
+    squad: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = tmp_path / "a.txt"
+    document.write_text("There is no reason at all.")
+    monkeypatch.setattr(Squad, "unanswerable", True)
+    for spans, says in (
+        ([(0, 0, 3.0), (8, 8, 1.0)], "the likeliest span, which scores 2.00 below that, is"),
+        ([(0, 0, 3.0)], "nothing in the document answers this"),
+    ):
+        monkeypatch.setattr(OBJECTIVES["spans"], "decoded", lambda *_, own=spans: {0: own})
+        found = CliRunner().invoke(app, ["ask", str(squad), str(document), "Why?", "--looked"])
+        assert found.exit_code == 0, found.output
+        assert found.output.startswith("nothing in the document answers this\n")
+        assert says in found.output
+        assert ("looked most at" in found.output) == (len(spans) == 2)

@@ -121,7 +121,22 @@ def test_nothing_found_has_looked_at_nothing(
 ) -> None:
     monkeypatch.setattr(trained.objective, "decoded", lambda *_: {0: [(0, 0, 1.0)]})
     found = trained.answer("Why?", "No reason.")
-    assert (found.text, found.start, found.looked()) == ("", -1, None)
+    assert (found.text, found.start, found.looked(), found.held) == ("", -1, None, False)
+
+
+def test_a_text_that_does_not_tell(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a model that has learned so says that there is no answer."""
+    task: Any = trained.task
+    spans = [(0, 0, 3.0), (8, 8, 1.0)]
+    monkeypatch.setattr(trained.objective, "decoded", lambda *_: {0: spans})
+    found = trained.answer("Why?", "There is no reason at all.")
+    assert found.text and found.absent == 2.0 and found.held and not task.unanswerable
+    monkeypatch.setattr(task.dev.source, "unanswerable", True)
+    assert task.unanswerable
+    found = trained.answer("Why?", "There is no reason at all.")
+    assert found.text and not found.held and found.looked() is not None
+    monkeypatch.setattr(task, "no_answer", 2.5)
+    assert trained.answer("Why?", "There is no reason at all.").held
 
 
 def test_many_questions(trained: Trained) -> None:

@@ -155,9 +155,12 @@ def ask(
 
         text = read_text(document)
         found = load(run).answer(question, text)
-        if not found.text:
+        if not found.held:
             say(console, "nothing in the document answers this")
+        if not found.text:
             return
+        if not found.held:
+            say(console, f"the likeliest span, which scores {found.absent:.2f} below that, is")
         say(console, found.text, "bold")
         first, last = max(found.start - 60, 0), found.end + 60
         around = " ".join(text[first:last].split())

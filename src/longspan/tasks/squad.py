@@ -160,6 +160,11 @@ class Squad(TextTask):
             for question, own in self._by_question(windows, outputs)
         }
 
+    @property
+    def unanswerable(self) -> bool:
+        """Whether some questions of the data have no answer, so that a model learns to say so."""
+        return any(self._split(split).source.unanswerable for split in ("train", "dev"))
+
     def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
         """Questions, each with the text to look in, which may be of any length."""
         windows = asked(self.reader, [(own["question"], own["context"]) for own in records])

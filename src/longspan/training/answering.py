@@ -28,6 +28,9 @@ class Answer:
         end: after its last character.
         score: of the span; differences between two are ratios of probabilities.
         absent: by how much "no answer" scores above it.
+        held: whether the model holds that the document tells. Not where nothing was found, and, of
+            a model that learned that some texts do not tell, where `absent` is above the task's
+            `no_answer`.
     """
 
     text: str
@@ -35,6 +38,7 @@ class Answer:
     end: int
     score: float
     absent: float
+    held: bool = True
     _look: Callable[[int], Looked] | None = field(default=None, repr=False, compare=False)
 
     def looked(self, top: int = 8) -> Looked | None:
@@ -50,7 +54,7 @@ class Answer:
 
     def as_dict(self) -> dict[str, Any]:
         """All but what was looked at, as JSON can hold it."""
-        names = ("text", "start", "end", "score", "absent")
+        names = ("text", "start", "end", "score", "absent", "held")
         return {name: getattr(self, name) for name in names}
 
 
@@ -64,6 +68,7 @@ def answers_of(learner: Learner, task: Squad, questions: Sequence[tuple[str, str
 
     def answer(own: Found) -> Answer:
         look = partial(looked_at, learner, windows, own) if own.text else None
-        return Answer(own.text, own.start, own.end, own.score, own.absent, look)
+        held = bool(own.text) and not (task.unanswerable and own.absent > task.no_answer)
+        return Answer(own.text, own.start, own.end, own.score, own.absent, held, look)
 
     return [answer(found[number]) for number in range(len(questions))]

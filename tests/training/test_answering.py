@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,16 @@ def test_load_is_there_when_it_is_asked_for(run: Path) -> None:
     assert "load" in ls.__all__
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         ls.lode  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_data_that_is_gone(run: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "run"
+    shutil.copytree(run, gone)
+    config = json.loads((gone / "config.json").read_text())
+    config["described"]["tasks"][0]["data"] = "nowhere.jsonl"
+    (gone / "config.json").write_text(json.dumps(config))
+    with pytest.raises(FileNotFoundError, match=r"is not where it was: .*nowhere\.jsonl; put it"):
+        ls.load(gone)
 
 
 def test_documents_far_longer_than_the_model(knowing: Trained) -> None:

@@ -102,4 +102,10 @@ def _described_task(folder: Path, stage: str) -> Task:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     number = [own["name"] for own in config["stages"]].index(stage)
     described = config["described"]["tasks"][number]
-    return from_description(described)
+    try:
+        return from_description(described)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"load: the data that {folder} was trained on is not where it was: {error}; put it "
+            "back, call from the folder that the run was made in, or give the task"
+        ) from error

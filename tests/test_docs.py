@@ -13,7 +13,10 @@ import torch
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "DESIGN.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r'^```python(?: title="([\w./]+)")?\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?',
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def pages_with_code() -> list[Path]:
@@ -22,7 +25,9 @@ def pages_with_code() -> list[Path]:
 
 @pytest.mark.parametrize("page", pages_with_code(), ids=lambda p: p.name)
 def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a page run one after the other, as a reader would try them."""
+    """Blocks of a page run one after the other, as a reader would try them; one with a title is a
+    file of that name.
+    """
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     namespace: dict[str, Any] = {"__name__": "docs"}
@@ -31,12 +36,16 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         pytest.importorskip("transformers")
         pytest.importorskip("peft")
     for block in BLOCK.finditer(text):
-        line = text[: block.start(1)].count("\n")
-        code = compile("\n" * line + block.group(1), str(page), "exec")
+        title, source, says = block.groups()
+        if title is not None:
+            (tmp_path / title).write_text(source)
+            continue
+        line = text[: block.start(2)].count("\n")
+        code = compile("\n" * line + source, str(page), "exec")
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(code, namespace)
-        if block.group(2) is not None:
-            assert printed.getvalue().rstrip() == block.group(2).rstrip()
+        if says is not None:
+            assert printed.getvalue().rstrip() == says.rstrip()
 
 
 def test_the_readme_has_code() -> None:

@@ -1,5 +1,9 @@
 """longspan: attention that learns how far to look."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from . import nn, normalizers, patterns, weights
 from .functional import (
     attention,
@@ -11,6 +15,9 @@ from .functional import (
     sparsemax,
 )
 
+if TYPE_CHECKING:
+    from .training import load
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -20,9 +27,19 @@ __all__ = [
     "entmax",
     "entmax15",
     "explain",
+    "load",
     "nn",
     "normalizers",
     "patterns",
     "sparsemax",
     "weights",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What was trained needs more than torch: it is imported when someone asks for it.
+    if name == "load":
+        from .training import load
+
+        return load
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

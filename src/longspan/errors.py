@@ -16,6 +16,7 @@ __all__ = [
     "need_int",
     "need_number",
     "need_tensor",
+    "need_text",
     "need_values",
 ]
 
@@ -55,6 +56,12 @@ def need_bool(name: str, value: Any) -> None:
     """Raises unless `value` is True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {describe(value)}")
+
+
+def need_text(name: str, value: Any) -> None:
+    """Raises unless `value` is a text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, got {describe(value)}")
 
 
 def need_tensor(name: str, value: Any, kind: str, dims: tuple[int, ...]) -> None:

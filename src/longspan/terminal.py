@@ -27,7 +27,7 @@ def errors_in_one_line() -> Iterator[None]:
         yield
     except (ValueError, ImportError, OSError) as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(
-            Text.assemble(("Error: ", "bold red"), str(error))
+            Text.assemble(("Error: ", "bold red"), _words(error))
         )
         raise typer.Exit(2) from None
 
@@ -56,6 +56,12 @@ def bar_columns(what: str) -> tuple[ProgressColumn, ...]:
     """
     title = TextColumn("{task.description}")
     return (title, BarColumn(), MofNCompleteColumn(), _Rate(what), TimeRemainingColumn())
+
+
+def _words(error: Exception) -> str:
+    """What an error says, in one line, without the number that a system has for it."""
+    text = " ".join(str(error).split())
+    return text.removeprefix(f"[Errno {error.errno}] ") if isinstance(error, OSError) else text
 
 
 def say(console: Console, text: str, style: str = "") -> None:

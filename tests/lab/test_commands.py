@@ -204,18 +204,9 @@ def test_questions_about_documents(questions: Path, tmp_path: Path) -> None:
     (run,) = (found.parent for found in folder.glob("*/result.json"))
     document = tmp_path / "document.txt"
     document.write_text("Ada lives in Rome. " * 20)
-    assert "characters" in ran("ask", str(run), str(document), "Where does Ada live?")
-    asked, answered = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    line = {"id": 7, "question": "Where does Ben live?", "context": "Ben lives in Oslo. " * 9}
-    asked.write_text((json.dumps(line) + "\n") * 3)
-    assert "3 answers" in ran("predict", str(run), str(asked), "-o", str(answered))
-    found = [json.loads(each) for each in answered.read_text().splitlines()]
-    assert len(found) == 3 and found[0] == found[2] and found[0]["id"] == 7
-    assert found[0]["text"] == line["context"][found[0]["start"] : found[0]["end"]] != ""
-    # One that was stopped in the middle of a line goes on behind the last whole one.
-    text = answered.read_text()
-    answered.write_text(text[: len(text) // 2])
-    assert "1 of them there before" in ran("predict", str(run), str(asked), "-o", str(answered))
-    assert answered.read_text() == text
-    asked.write_text('{"question": "Why?"}\n')
-    assert "no 'context'" in ran("predict", str(run), str(asked), "-o", str(answered), code=2)
+    asking = ["ask", str(run), str(document), "Where does Ada live?"]
+    plain = ran(*asking)
+    assert "characters" in plain and "looked" not in plain
+    told = ran(*asking, "--looked")
+    assert told.startswith(plain) and "looked most at" in told
+    assert "layer 0 head 1" in told and "tokens" in told

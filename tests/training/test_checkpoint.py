@@ -135,7 +135,10 @@ def test_a_full_disk_loses_nothing(whole: Path, tmp_path: Path, monkeypatch: Any
 
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint.Pair, "write", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(
+            OSError,
+            match=r"no space is left on the disk for .*step-000000004: what was there is whole",
+        ):
             train(killed.config(folder), task=killed.task())
     assert [own.name for own in (folder / "checkpoints").iterdir()] == ["step-000000002"]
     train(killed.config(folder), resume=True, task=killed.task())

@@ -175,3 +175,15 @@ def test_looks_of_a_decoder() -> None:
     one = found["layers"][1]["heads"][0]
     assert one["low"][:4] == [0, 0, 0, 1] and one["high"][:4] == [0, 1, 2, 3]
     assert found["question"] is not None and found["answer"] is None
+
+
+def test_a_likely_no_answer_leaves_room_for_answers() -> None:
+    """From the first token goes "no answer" alone, however likely that is."""
+    learner, task = made("spans")
+    batch = task.batch([0, 1])
+    begin = torch.zeros(batch.tokens.shape)
+    begin[:, 0] = 100.0
+    found = learner.objective.decoded(learner, (begin, begin.clone()), batch)
+    for spans in found.values():
+        assert spans[0] == (0, 0, 200.0)
+        assert len(spans) == 20 and all(first > 0 for first, _, _ in spans[1:])

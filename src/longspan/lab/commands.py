@@ -21,11 +21,10 @@ from .. import recipes, tasks
 from ..recipes import Plan, Planned
 from ..report import write as write_report
 from ..terminal import bar_columns, errors_in_one_line, say
-from ..training import RunConfig, load
+from ..training import RunConfig, build, load
 from ..training.building import tasks_of
 from ..training.naming import value_of
 from ..training.processes import first_process
-from .answering import answers
 from .comparing import Compared, compared
 from .dry_run import show_plan
 from .predicting import predict as predict_lines
@@ -116,15 +115,16 @@ def compare(
     """Train the same model with several mechanisms, over seeds, and compare them."""
     console = Console(highlight=False)
     with errors_in_one_line():
-        plan = recipes.comparison(
-            task,
-            [name.strip() for name in mechanisms.split(",") if name.strip()],
-            data=source,
-            reach=reach,
-            steps=steps,
-            length=length,
-            seeds=seeds,
-        ).with_set(settings or [])
+        with _settings():
+            plan = recipes.comparison(
+                task,
+                [name.strip() for name in mechanisms.split(",") if name.strip()],
+                data=source,
+                reach=reach,
+                steps=steps,
+                length=length,
+                seeds=seeds,
+            ).with_set(settings or [])
         _run(console, plan, output, resume=resume)
 
 
@@ -165,6 +165,9 @@ def ask(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was trained on squad.")],
     document: Annotated[Path, typer.Argument(help="A text file.")],
     question: Annotated[str, typer.Argument()],
+    looked: Annotated[
+        bool, typer.Option("--looked", help="Also say what the model looked at.")
+    ] = False,
 ) -> None:
     """Ask a trained model a question about a document."""
     console = Console(highlight=False)
@@ -172,29 +175,41 @@ def ask(
         from ..tasks.reading import read_text
 
         text = read_text(document)
-        (found,) = answers(load(run), [(question, text)])
-        if not found.text:
+        found = load(run).answer(question, text)
+        if not found.held:
             say(console, "nothing in the document answers this")
+        if not found.text:
             return
+        if not found.held:
+            say(console, f"the likeliest span, which scores {found.absent:.2f} below that, is")
         say(console, found.text, "bold")
         first, last = max(found.start - 60, 0), found.end + 60
         around = " ".join(text[first:last].split())
         say(console, f"… {around} …")
         say(console, f"characters {found.start} to {found.end}, score {found.score:.2f}")
+        if looked:
+            say(console, str(found.looked()))
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that was trained on squad.")],
-    source: Annotated[Path, typer.Argument(help="JSON lines with question and context.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Gets a line for each.")],
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="JSON lines, or a table with named columns, with what the task's model reads: "
+            "question and context (squad), text (classify), words (tag), source (translate), "
+            "question (birthplaces)."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Gets a JSON line for each.")],
 ) -> None:
-    """Answer a file of questions; a call that was stopped goes on."""
+    """Predict for a file of new input; a call that was stopped goes on."""
     console = Console(highlight=False)
     with errors_in_one_line():
         trained = load(run)
-        columns, quiet = bar_columns("answers"), not sys.stdout.isatty()
+        columns, quiet = bar_columns("predictions"), not sys.stdout.isatty()
         with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-            progress = bar.add_task("answering", total=None)
+            progress = bar.add_task("predicting", total=None)
             lines, before = predict_lines(
                 trained,
                 source,
@@ -202,7 +217,7 @@ def predict(
                 done=lambda now, total: bar.update(progress, completed=now, total=total),
             )
         had = f", {before} of them there before" if before else ""
-        say(console, f"{lines} answers in {output}{had}")
+        say(console, f"{lines} predictions in {output}{had}")
 
 
 def _plan(recipe: str, options: list[str]) -> Plan:
@@ -272,15 +287,22 @@ def _run(console: Console, plan: Plan, folder: Path, *, resume: bool) -> None:
 
 
 def _check(plan: Plan) -> None:
-    """Raises for what is wrong with the data or the settings of any row, before one is trained."""
-    seen = set()
+    """Makes the tasks and the models of every row once, so that what is wrong with the data or the
+    settings of any is said before one is trained.
+    """
+    made: dict[str, list[tasks.Task]] = {}
+    rows = set()
     for planned in plan.runs:
         config = planned.config
+        if planned.row in rows:
+            continue
+        rows.add(planned.row)
         asked = json.dumps([config.task, *([own.task, own.length] for own in config.stages)])
-        if asked not in seen:
-            seen.add(asked)
-            with _settings():
-                tasks_of(config, None)
+        with _settings():
+            if asked not in made:
+                made[asked] = tasks_of(config, None)
+            for stage, task in zip(config.stages, made[asked], strict=True):
+                build(config, stage, task, made[asked])
 
 
 @contextmanager

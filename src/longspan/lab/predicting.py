@@ -1,80 +1,115 @@
-"""Answers to a file of questions, line by line; what is there already is not asked again."""
+"""Predictions for a file of new input; a call that was stopped goes on where it was."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import torch
+from torch import nn
+
+from ..tasks import Task
+from ..tasks.reading import Record, read_records, source_of
 from ..training import Trained
-from .answering import answers
+from ..training.records import full_disk_said
 
-__all__ = ["predict"]
+__all__ = ["AT_ONCE", "part_of", "predict"]
 
+# So many records are read by the model together, and written together: always the same ones, so
+# that a call that was stopped ends in the same file, bit for bit.
+AT_ONCE = 8
 
-class _Asked(NamedTuple):
-    line: int
-    given: dict[str, Any]
+PREDICTION = "prediction"
 
 
 def predict(
     trained: Trained, source: Path, to: Path, *, done: Callable[[int, int], None]
 ) -> tuple[int, int]:
-    """Reads JSON lines with `question` and `context`, and writes each with what was found.
+    """Reads records with what the task's model reads, and writes each with its prediction.
 
-    Lines are written as they are answered, so a call that was stopped goes on behind the last whole
-    one.
+    All records are looked at first: what is wrong with one is said before anything is computed.
+    Lines are written as they come, to a file beside the output that becomes it at the end; from
+    what is there a call that was stopped goes on. The name of that file has what model and which
+    input it is of: another's is not gone on with. A record is written without its documents, and
+    with what it had in other fields.
 
     Args:
-        source: one object a line.
-        to: gets as many lines, in the same order.
-        done: told how many of how many lines are answered.
+        source: JSON lines, or a table (.csv, .tsv).
+        to: gets a JSON line for each record, in the same order.
+        done: told how many of how many records are predicted.
 
     Returns:
-        How many lines there are, and how many were there before.
+        How many records there are, and how many were predicted before.
     """
-    lines = list(_questions(source))
-    before = _answered(to, len(lines))
-    done(before, len(lines))
-    with to.open("a", encoding="utf-8") as out:
-        for number in range(before, len(lines)):
-            given = lines[number].given
-            (found,) = answers(trained, [(given["question"], given["context"])])
-            kept = {name: value for name, value in given.items() if name != "context"}
-            out.write(json.dumps({**kept, **found._asdict()}, ensure_ascii=False) + "\n")
-            out.flush()
-            done(number + 1, len(lines))
-    return len(lines), before
+    records = _checked(trained.task, source)
+    if to.exists() and to.samefile(source):
+        raise ValueError(f"{to} is what is read: name another output")
+    part = part_of(trained, source, to)
+    with full_disk_said(to):
+        before = _cut_back(part)
+        done(before, len(records))
+        with part.open("a", encoding="utf-8") as out:
+            for first in range(before, len(records), AT_ONCE):
+                some = records[first : first + AT_ONCE]
+                found = trained.predict([record.values for record in some])
+                for record, said in zip(some, found, strict=True):
+                    out.write(_line({**_kept(trained.task, record), PREDICTION: said}))
+                out.flush()
+                done(first + len(some), len(records))
+        part.replace(to)
+    return len(records), before
 
 
-def _questions(path: Path) -> Iterator[_Asked]:
-    from ..tasks.reading import read_lines
+def part_of(trained: Trained, source: Path, to: Path) -> Path:
+    """The file that is written until it is whole."""
+    key = hashlib.sha256(f"{_hash_of(trained.model)} {source_of(source).sha256}".encode())
+    return to.with_name(f"{to.name}.{key.hexdigest()[:8]}.part")
 
-    for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
+
+def _hash_of(model: nn.Module) -> str:
+    """A key for all weights."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _checked(task: Task, path: Path) -> list[Record]:
+    if not task.reads:
+        # Says so before a line is looked at.
+        task.check_input({})
+    found = []
+    for record in read_records(path, ()):
         try:
-            given = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not JSON: {error}") from None
-        for name in ("question", "context"):
-            if not isinstance(given, dict) or not isinstance(given.get(name), str):
-                raise ValueError(f"{path}, line {number}: there is no {name!r} that is a text")
-        yield _Asked(number, given)
+            task.check_input(record.values)
+            _line(record.values).encode()
+        except ValueError as error:
+            raise ValueError(f"{record.place}: {error}") from None
+        found.append(record)
+    return found
 
 
-def _answered(path: Path, most: int) -> int:
-    """How many whole lines are there; one that was cut short goes."""
+def _kept(task: Task, record: Record) -> dict[str, Any]:
+    return {name: own for name, own in record.values.items() if name not in task.documents}
+
+
+def _line(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False) + "\n"
+
+
+def _cut_back(path: Path) -> int:
+    """How many lines are there that need not be computed again. What follows these goes: a line
+    that was cut short, and those that are computed together with others that are not there.
+    """
     if not path.exists():
         return 0
-    text = path.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    count = whole.count("\n")
-    if count > most:
-        raise ValueError(f"{path} has {count} lines and the questions are {most}: another file?")
-    if whole != text:
-        aside = path.with_name(path.name + ".part")
-        aside.write_text(whole, encoding="utf-8")
-        aside.replace(path)
+    with path.open("r+b") as file:
+        lines = file.read().split(b"\n")[:-1]
+        count = len(lines) // AT_ONCE * AT_ONCE
+        file.truncate(sum(len(line) + 1 for line in lines[:count]))
     return count

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +38,14 @@ class Pair(NamedTuple):
         once.
         """
         kept, again = once(tensors)
-        _safetensors().save_file(kept, folder / self.tensors)
+        path = folder / self.tensors
+        try:
+            _safetensors().save_file(kept, path)
+        except _errors() as error:
+            # What the disk says is in the words alone.
+            told = re.search(r"\(os error (\d+)\)", str(error))
+            number = int(told[1]) if told else errno.EIO
+            raise OSError(number, os.strerror(number), str(path)) from error
         text = json.dumps({"format": self.format, **description, "same": again}, indent=2) + "\n"
         (folder / self.description).write_text(text, encoding="utf-8")
 
@@ -56,7 +66,11 @@ class Pair(NamedTuple):
 
     def read(self, folder: Path, description: dict[str, Any]) -> dict[str, Tensor]:
         """The tensors, a copy under each of their names."""
-        tensors: dict[str, Tensor] = _safetensors().load_file(folder / self.tensors)
+        path = folder / self.tensors
+        try:
+            tensors: dict[str, Tensor] = _safetensors().load_file(path)
+        except _errors() as error:
+            raise ValueError(f"{path} is not whole: {error}") from error
         again = description["same"].items()
         return tensors | {name: tensors[first].clone() for name, first in again}
 
@@ -86,6 +100,13 @@ def once(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
         else:
             found[name] = tensor.contiguous()
     return found, again
+
+
+def _errors() -> type[Exception]:
+    from safetensors import SafetensorError
+
+    found: type[Exception] = SafetensorError
+    return found
 
 
 def _safetensors() -> Any:

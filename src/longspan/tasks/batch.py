@@ -45,6 +45,23 @@ class Batch:
     global_tokens: Tensor | None = None
     source: dict[str, Tensor] | None = None
 
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[Tensor],
+        targets: dict[str, Sequence[Tensor]],
+        *,
+        pad: int,
+        numbers: Sequence[int],
+    ) -> Batch:
+        """Rows with a target for every token, padded on the right."""
+        return cls(
+            tokens=padded(rows, pad),
+            real=real_of(rows),
+            targets={name: padded(own, NOT_COUNTED) for name, own in targets.items()},
+            numbers=list(numbers),
+        )
+
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> Batch:
         """The same on a device."""
         return self._each(lambda t: t.to(device, non_blocking=non_blocking))

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ..errors import describe, need_int
-from .batch import NOT_COUNTED, Batch, padded, real_of
-from .reading import kind_of, read_lines, source_of, splits_of
+from .batch import NOT_COUNTED, Batch
+from .inputs import Inputs
+from .reading import kind_of, path_of, read_lines, source_of, splits_of
 from .task import Examples, Task, apart
 from .tokenizing import Cache
 
@@ -101,10 +102,10 @@ class Birthplaces(Task):
         }
         self.metric = "exact_match" if part == "finetune" else "bits"
         self.lower_is_better = part == "pretrain"
-        folder = Path(data).expanduser()
-        other = None if dev is None else Path(dev).expanduser()
+        folder = path_of("birthplaces: data", data)
+        other = None if dev is None else path_of("birthplaces: dev", dev)
         paths = splits_of(folder, other, (".tsv",))
-        story = Path(text).expanduser() if text is not None else _story(folder)
+        story = path_of("birthplaces: text", text) if text is not None else _story(folder)
         self.files = [source_of(path) for path in (*paths, story) if path is not None]
         learn = _pairs(paths.train)
         if paths.dev is None:
@@ -119,7 +120,9 @@ class Birthplaces(Task):
         self.characters = _characters([*learn, *measure], self._lines)
         self.vocabulary = len(self.characters)
         self._numbers = {character: n for n, character in enumerate(self.characters)}
+        self.end = self._numbers[MASK]
         if part == "finetune":
+            self.reads = ("question",)
             self._need_room()
             self.train = Examples(len(learn), learn.__getitem__)
             self.dev = Examples(len(measure), measure.__getitem__)
@@ -144,12 +147,7 @@ class Birthplaces(Task):
                 target = row[1:].clone()
             rows.append(row[:-1])
             targets.append(target)
-        return Batch(
-            tokens=padded(rows, self.pad),
-            real=real_of(rows),
-            targets={"tokens": padded(targets, NOT_COUNTED)},
-            numbers=list(numbers),
-        )
+        return Batch.of(rows, {"tokens": targets}, pad=self.pad, numbers=numbers)
 
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
         """Exact match beside that of the most frequent place, in percent; bits a character."""
@@ -182,6 +180,34 @@ class Birthplaces(Task):
             own = example._asdict() if isinstance(example, Pair) else {"text": example}
             found.append({**own, "right": right == count, "bits": bits / count})
         return found
+
+    def check_input(self, record: Mapping[str, Any]) -> None:
+        """Raises unless `question` is a text of characters that the model knows, and leaves room
+        for an answer.
+        """
+        super().check_input(record)
+        question = record["question"].strip()
+        new = sorted(set(question) - set(self.characters))
+        if new:
+            raise ValueError(f"'question' has {new[0]!r}, which no text to learn from has")
+        if len(question) + 2 > self.length:
+            raise ValueError(
+                f"'question' must have at most {self.length - 2} characters, got {len(question)}"
+            )
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Questions, to each of which an answer is written."""
+        rows = [self._tokens(f"{own['question'].strip()}{MASK}") for own in records]
+
+        def batch(numbers: Sequence[int]) -> Batch:
+            chosen = [rows[number] for number in numbers]
+            nothing = [torch.full_like(row, NOT_COUNTED) for row in chosen]
+            return Batch.of(chosen, {"tokens": nothing}, pad=self.pad, numbers=numbers)
+
+        def predictions(outputs: Mapping[int, Any]) -> list[str]:
+            return ["".join(self.texts(outputs[number])) for number in range(len(records))]
+
+        return Inputs(len(records), batch, predictions)
 
     def texts(self, tokens: Sequence[int]) -> list[str]:
         """The characters."""

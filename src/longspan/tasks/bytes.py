@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import describe, need_int
-from .batch import NOT_COUNTED, Batch, padded, real_of
-from .reading import COMPRESSED, read_bytes, source_of
+from .batch import NOT_COUNTED, Batch
+from .reading import COMPRESSED, path_of, read_bytes, source_of
 from .sample import sample
 from .task import Examples, Task
 from .token_files import cached, mapped
@@ -76,7 +76,7 @@ class Bytes(Task):
         if context >= length:
             raise ValueError(f"bytes: context must be below length, got {context} of {length}")
         need_int("bytes: seed", seed)
-        path = Path(data).expanduser() if data is not None else sample("enwik8_sample.txt.xz")
+        path = path_of("bytes: data", data) if data is not None else sample("enwik8_sample.txt.xz")
         self.data = None if data is None else str(data)
         self.files = [source_of(path)]
         self.bytes = _bytes_of(path, self.files[0].sha256, cache)
@@ -115,12 +115,7 @@ class Bytes(Task):
             target = found[1:].clone()
             target[: counted - begin - 1] = NOT_COUNTED
             targets.append(target)
-        return Batch(
-            tokens=padded(inputs, self.pad),
-            real=real_of(inputs),
-            targets={"tokens": padded(targets, NOT_COUNTED)},
-            numbers=list(numbers),
-        )
+        return Batch.of(inputs, {"tokens": targets}, pad=self.pad, numbers=numbers)
 
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
         """Bits a byte, and how many bytes were the model's first choice, in percent."""
@@ -188,7 +183,7 @@ def _parts(size: int, split: Sequence[int] | None) -> tuple[int, int, int]:
     if split is None:
         few = size // 20
         return size - 2 * few, few, few
-    if len(split) != 3:
+    if not isinstance(split, Sequence) or len(split) != 3:
         raise ValueError(f"bytes: split must be three numbers of bytes, got {describe(split)}")
     for number in split:
         need_int("bytes: split", number, at_least=0)

@@ -9,11 +9,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import need_int
-from .batch import Batch, padded, real_of
+from ..errors import need_int, need_text
+from .batch import NOT_COUNTED, Batch, padded, real_of
 from .classify_files import Fields, Labelled, read_labelled
-from .task import Examples, Task, apart
-from .tokenizing import Cache, readable, save_tokenizer, special_token, token_rows, tokenizer_of
+from .inputs import Inputs
+from .reading import path_of
+from .task import Examples, apart
+from .text_task import TextTask
+from .tokenizing import (
+    Cache,
+    special_token,
+    token_rows,
+    token_rows_now,
+    tokenizer_of,
+)
 
 __all__ = ["Classify", "shortened"]
 
@@ -26,7 +35,7 @@ class Row(NamedTuple):
     label: int
 
 
-class Classify(Task):
+class Classify(TextTask):
     """Say of which class a text is, or how two texts are to one another.
 
     A row is `[CLS] text [SEP]`, or `[CLS] text [SEP] second [SEP]`; its first token is global and
@@ -72,6 +81,9 @@ class Classify(Task):
         if data is None:
             raise ValueError("classify: name the data, a file or folder of texts with labels")
         need_int("classify: length", length, at_least=8)
+        for name, field in (("text", text), ("second", second), ("label", label)):
+            if name != "second" or field is not None:
+                need_text(f"classify: {name}", field)
         self.data = str(data)
         self.length = length
         self.settings = {
@@ -83,12 +95,13 @@ class Classify(Task):
             "tokenizer": None if tokenizer is None else str(tokenizer),
             "vocabulary": vocabulary,
         }
-        other = None if dev is None else Path(dev).expanduser()
-        read = read_labelled(Path(data).expanduser(), other, Fields(text, second, label))
+        other = None if dev is None else path_of("classify: dev", dev)
+        read = read_labelled(path_of("classify: data", data), other, Fields(text, second, label))
         self.files = read.files
         learn, measure = read.train, read.dev
         if measure is None:
             learn, measure = apart(learn, data)
+        self.reads = self.documents = (text,) if second is None else (text, second)
         self.labels = sorted({own.label for own in (*learn, *measure)})
         if len(self.labels) < 2:
             raise ValueError(
@@ -97,9 +110,7 @@ class Classify(Task):
             )
         self.classes = len(self.labels)
         texts = [part for own in learn for part in (own.text, own.second) if part is not None]
-        self.tokenizer = tokenizer_of(tokenizer, texts, vocabulary, cache=cache)
-        self.vocabulary = self.tokenizer.get_vocab_size()
-        self.pad = special_token(self.tokenizer, "pad")
+        self._use(tokenizer_of(tokenizer, texts, vocabulary, cache=cache))
         self._first = torch.tensor([special_token(self.tokenizer, "first")])
         self._between = torch.tensor([special_token(self.tokenizer, "between")])
         self.train = self._rows(learn, cache)
@@ -108,7 +119,24 @@ class Classify(Task):
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Texts of these numbers."""
         examples = self.examples(split)
-        rows = [examples[number] for number in numbers]
+        return self._collated([examples[number] for number in numbers], numbers)
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Texts without a class; each gets the name of one."""
+        sides = [
+            token_rows_now(self.tokenizer, [own[name] for own in records]) for name in self.reads
+        ]
+
+        def batch(numbers: Sequence[int]) -> Batch:
+            rows = [self._row([side[n] for side in sides], NOT_COUNTED) for n in numbers]
+            return self._collated(rows, numbers)
+
+        def predictions(outputs: Mapping[int, Any]) -> list[str]:
+            return [self.labels[int(outputs[number])] for number in range(len(records))]
+
+        return Inputs(len(records), batch, predictions)
+
+    def _collated(self, rows: Sequence[Row], numbers: Sequence[int]) -> Batch:
         tokens = [row.tokens for row in rows]
         real = real_of(tokens)
         seen = torch.zeros_like(real)
@@ -150,14 +178,6 @@ class Classify(Task):
             for number, given in sorted(outputs.items())
         ]
 
-    def texts(self, tokens: Sequence[int]) -> list[str]:
-        """Tokens as they are in the vocabulary."""
-        return readable(self.tokenizer, tokens)
-
-    def save(self, folder: Path) -> list[Path]:
-        """Writes the tokenizer."""
-        return [save_tokenizer(self.tokenizer, folder)]
-
     def _rows(self, found: list[Labelled], cache: Cache) -> Examples[Row]:
         first = token_rows(self.tokenizer, [own.text for own in found], "tokenising", cache=cache)
         second = None
@@ -168,15 +188,17 @@ class Classify(Task):
         labels = [numbers[own.label] for own in found]
 
         def row(number: int) -> Row:
-            parts = [first[number].long()]
-            parts += [] if second is None else [second[number].long()]
-            parts = shortened(parts, self.length - 1 - len(parts))
-            pieces = [torch.cat((part, self._between)) for part in parts]
-            pieces[0] = torch.cat((self._first, pieces[0]))
-            types = [torch.full((len(piece),), kind) for kind, piece in enumerate(pieces)]
-            return Row(torch.cat(pieces), torch.cat(types), labels[number])
+            parts = [first[number]] if second is None else [first[number], second[number]]
+            return self._row(parts, labels[number])
 
         return Examples(len(found), row)
+
+    def _row(self, texts: Sequence[Tensor], label: int) -> Row:
+        parts = shortened([text.long() for text in texts], self.length - 1 - len(texts))
+        pieces = [torch.cat((part, self._between)) for part in parts]
+        pieces[0] = torch.cat((self._first, pieces[0]))
+        types = [torch.full((len(piece),), kind) for kind, piece in enumerate(pieces)]
+        return Row(torch.cat(pieces), torch.cat(types), label)
 
 
 def shortened(parts: list[Tensor], room: int) -> list[Tensor]:

@@ -12,17 +12,16 @@ import torch
 from torch import Tensor
 
 from ..errors import need_int, need_number
-from .batch import NOT_COUNTED, Batch, padded, real_of
+from .batch import NOT_COUNTED, Batch
 from .fasta import LETTERS, documents_of, read_fasta
-from .reading import kind_of, read_lines, source_of, splits_of
-from .task import Examples, Task, apart
+from .reading import kind_of, path_of, read_lines, source_of, splits_of
+from .task import Examples, apart
+from .text_task import TextTask
 from .token_files import Ragged
 from .tokenizing import (
     Cache,
     learn_pieces,
     load_tokenizer,
-    readable,
-    save_tokenizer,
     special_token,
     token_rows,
     tokenizer_of,
@@ -43,7 +42,7 @@ class Stretch(NamedTuple):
     draw: int
 
 
-class Masked(Task):
+class Masked(TextTask):
     """Name the tokens that were hidden.
 
     A row is `[CLS] tokens [SEP]`, a stretch of a document. Of its tokens some are asked: of these
@@ -96,8 +95,8 @@ class Masked(Task):
         for name, value in (("draws", draws), ("splits", splits)):
             need_int(f"masked: {name}", value, at_least=1)
         need_int("masked: seed", seed)
-        other = None if dev is None else Path(dev).expanduser()
-        paths = splits_of(Path(data).expanduser(), other, (*DNA, *TEXT))
+        other = None if dev is None else path_of("masked: dev", dev)
+        paths = splits_of(path_of("masked: data", data), other, (*DNA, *TEXT))
         self.files = [source_of(path) for path in paths if path is not None]
         self.dna = kind_of(paths.train) in DNA
         share = (0.1 if self.dna else 0.15) if share is None else share
@@ -124,13 +123,10 @@ class Masked(Task):
         if self.dna and tokenizer is None:
             # One split has every base; more would only repeat them.
             some = pieces[: len(pieces) // splits + 1]
-            self.tokenizer = load_tokenizer(
-                learn_pieces(some, vocabulary, letters=LETTERS, cache=cache)
-            )
+            learned = learn_pieces(some, vocabulary, letters=LETTERS, cache=cache)
+            self._use(load_tokenizer(learned))
         else:
-            self.tokenizer = tokenizer_of(tokenizer, pieces, vocabulary, cache=cache)
-        self.vocabulary = self.tokenizer.get_vocab_size()
-        self.pad = special_token(self.tokenizer, "pad")
+            self._use(tokenizer_of(tokenizer, pieces, vocabulary, cache=cache))
         self._mask = special_token(self.tokenizer, "mask")
         self._first = special_token(self.tokenizer, "first")
         self._between = special_token(self.tokenizer, "between")
@@ -148,12 +144,7 @@ class Masked(Task):
             row, target = self._hidden(split, examples[number])
             rows.append(row)
             targets.append(target)
-        return Batch(
-            tokens=padded(rows, self.pad),
-            real=real_of(rows),
-            targets={"tokens": padded(targets, NOT_COUNTED)},
-            numbers=list(numbers),
-        )
+        return Batch.of(rows, {"tokens": targets}, pad=self.pad, numbers=numbers)
 
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
         """Bits a hidden token, and how many were named, in percent."""
@@ -177,14 +168,6 @@ class Masked(Task):
             }
             for number, (right, count, nats) in sorted(outputs.items())
         ]
-
-    def texts(self, tokens: Sequence[int]) -> list[str]:
-        """Tokens as they are in the vocabulary."""
-        return readable(self.tokenizer, tokens)
-
-    def save(self, folder: Path) -> list[Path]:
-        """Writes the tokenizer."""
-        return [save_tokenizer(self.tokenizer, folder)]
 
     def _genome(self, train: Path, dev: Path | None) -> tuple[list[list[str]], list[list[str]]]:
         sequences = read_fasta(train)

@@ -13,11 +13,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..errors import describe
+
 __all__ = [
     "Record",
     "SourceFile",
     "Splits",
     "kind_of",
+    "path_of",
     "read_bytes",
     "read_json",
     "read_lines",
@@ -73,6 +76,13 @@ def source_of(path: Path) -> SourceFile:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return SourceFile(str(path), path.stat().st_size, digest)
+
+
+def path_of(name: str, value: object) -> Path:
+    """A setting that is a path; `name` is what the message calls it."""
+    if not isinstance(value, str | Path):
+        raise TypeError(f"{name} must be a path, got {describe(value)}")
+    return Path(value).expanduser()
 
 
 def kind_of(path: Path) -> str:

@@ -9,19 +9,20 @@ from typing import Any, Literal
 
 from ..errors import describe, need_int, need_number
 from .batch import Batch
-from .reading import Splits, source_of, splits_of
+from .inputs import Inputs
+from .reading import Splits, path_of, source_of, splits_of
 from .sample import sample
 from .squad_files import QUESTION_KINDS, Question, Questions, read_questions
 from .squad_metric import best_threshold, exact_match, f1, normalized
 from .squad_windows import Found, Reader, Tokens, Windows, tokens_in_memory, write_tokens
-from .task import Task
+from .text_task import TextTask
 from .token_files import cached, hash_of
-from .tokenizing import readable, save_tokenizer, tokenizer_of
+from .tokenizing import tokenizer_of
 
 __all__ = ["Squad", "asked"]
 
 
-class Squad(Task):
+class Squad(TextTask):
     """Find the answer to a question in a text.
 
     A row is `[CLS] question [SEP] text [SEP]`; the tokens of the question with the marks around it
@@ -52,12 +53,13 @@ class Squad(Task):
     Attributes:
         misplaced: ids of questions with an answer that is not where the file says, or, in a file
             of one's own, not in the text. They are not learned from.
-        tokenizer: of `tokenizers`.
     """
 
     name = "squad"
     objective = "spans"
     metric = "f1"
+    reads = ("question", "context")
+    documents = ("context",)
 
     def __init__(
         self,
@@ -96,12 +98,10 @@ class Squad(Task):
         self.length = length
         learn, measure = self._read(data, dev, by)
         texts = [*learn.contexts, *(question.text for question in learn.questions)]
-        self.tokenizer = tokenizer_of(tokenizer, texts, vocabulary, cache=cache)
-        self.vocabulary = self.tokenizer.get_vocab_size()
+        self._use(tokenizer_of(tokenizer, texts, vocabulary, cache=cache))
         self.reader = Reader(
             self.tokenizer, length, stride, question_length, global_tokens=global_tokens
         )
-        self.pad = self.reader.pad
         self.train = self._windows("train", _learnable(learn), cache)
         self.dev = self._windows("dev", measure, cache)
 
@@ -160,13 +160,15 @@ class Squad(Task):
             for question, own in self._by_question(windows, outputs)
         }
 
-    def texts(self, tokens: Sequence[int]) -> list[str]:
-        """Tokens as they are in the vocabulary."""
-        return readable(self.tokenizer, tokens)
+    @property
+    def unanswerable(self) -> bool:
+        """Whether some questions of the data have no answer, so that a model learns to say so."""
+        return any(self._split(split).source.unanswerable for split in ("train", "dev"))
 
-    def save(self, folder: Path) -> list[Path]:
-        """Writes the tokenizer."""
-        return [save_tokenizer(self.tokenizer, folder)]
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Questions, each with the text to look in, which may be of any length."""
+        windows = asked(self.reader, [(own["question"], own["context"]) for own in records])
+        return Inputs(len(windows), windows.batch, windows.predictions)
 
     def _split(self, split: str) -> Windows:
         found = self.examples(split)
@@ -186,11 +188,11 @@ class Squad(Task):
         self, data: str | Path | None, dev: str | Path | None, by: Literal["paragraph", "article"]
     ) -> tuple[Questions, Questions]:
         """What to learn from and what to be measured on; notes what was read."""
-        other = Path(dev).expanduser() if dev is not None else None
+        other = path_of("squad: dev", dev) if dev is not None else None
         if data is None:
             paths = Splits(sample("squad_train.json.xz"), other or sample("squad_dev.json.xz"))
         else:
-            paths = splits_of(Path(data).expanduser(), other, QUESTION_KINDS)
+            paths = splits_of(path_of("squad: data", data), other, QUESTION_KINDS)
         self.files = [source_of(path) for path in paths if path is not None]
         learn = read_questions(paths[0], by)
         if paths[1] is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,18 +13,10 @@ from torch import Tensor
 from ..errors import need_bool, need_int
 from .batch import NOT_COUNTED, Batch, padded, real_of
 from .squad_files import Question, Questions
-from .token_files import Ragged, RaggedWriter
+from .token_files import Ragged, RaggedWriter, Rows
 from .tokenizing import encoded, special_token
 
 __all__ = ["Found", "Reader", "Window", "Windows", "tokens_in_memory", "write_tokens"]
-
-
-class Rows(Protocol):
-    """Rows of whole numbers by number: `Ragged`, or a list of tensors."""
-
-    def __getitem__(self, number: int, /) -> Tensor: ...
-
-    def __len__(self) -> int: ...
 
 
 class Tokens(NamedTuple):
@@ -65,6 +57,9 @@ class Found(NamedTuple):
         end: after its last character.
         score: of the span.
         absent: by how much "no answer" scores above it.
+        window: the number of the window that it was found in; −1 where there is none.
+        first: its first token in that window's row.
+        last: its last token there.
     """
 
     text: str
@@ -72,6 +67,9 @@ class Found(NamedTuple):
     end: int
     score: float
     absent: float
+    window: int = -1
+    first: int = -1
+    last: int = -1
 
 
 # Of a question for which no span was given; as sure as can be, and still a number in JSON.
@@ -202,6 +200,17 @@ class Windows(Sequence[Window]):
             numbers=list(numbers),
         )
 
+    def characters(self, number: int) -> list[tuple[int, int] | None]:
+        """For each token of a window's row the characters of its text, from and to before; None for
+        the question and for marks.
+        """
+        window = self._windows[number]
+        context = self.source.questions[window.question].context
+        before = len(self.reader.question(self.tokens.questions[window.question]))
+        begins = self.tokens.begins[context][window.low : window.high].tolist()
+        ends = self.tokens.ends[context][window.low : window.high].tolist()
+        return [*[None] * before, *zip(begins, ends, strict=True), None]
+
     def answers(self, outputs: Mapping[int, Any]) -> dict[int, Found]:
         """For each question that has a window among the outputs, the best span of all of them."""
         grouped: dict[int, list[int]] = {}
@@ -211,6 +220,15 @@ class Windows(Sequence[Window]):
             question: self._answer(question, numbers, outputs)
             for question, numbers in grouped.items()
         }
+
+    def predictions(self, outputs: Mapping[int, Any]) -> list[dict[str, Any]]:
+        """The answer to each question, of windows that all have an output."""
+        names = ("text", "start", "end", "score", "absent")
+        found = self.answers(outputs)
+        return [
+            {name: getattr(found[number], name) for name in names}
+            for number in range(len(self.source.questions))
+        ]
 
     def _answer(self, number: int, windows: list[int], outputs: Mapping[int, Any]) -> Found:
         context = self.source.questions[number].context
@@ -229,7 +247,7 @@ class Windows(Sequence[Window]):
                 start = int(self.tokens.begins[context][first])
                 stop = int(self.tokens.ends[context][last])
                 text = self.source.contexts[context][start:stop]
-                best = Found(text, start, stop, score, 0.0)
+                best = Found(text, start, stop, score, 0.0, name, begin, end)
         return best._replace(absent=absent - best.score) if best.text else best
 
     def _target(self, window: Window, question: Question, shift: int) -> tuple[int, int]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from ..errors import describe, need_int
-from .batch import NOT_COUNTED, Batch, padded, real_of
+from .batch import NOT_COUNTED, Batch
+from .inputs import Inputs
 from .progress import progress
-from .reading import read_lines, source_of, splits_of
-from .task import Examples, Task, apart
+from .reading import path_of, read_lines, source_of, splits_of
+from .tag_pieces import Pieces, Text, first_tokens
+from .task import apart
+from .text_task import TextTask
 from .token_files import Ragged, RaggedWriter, cached, hash_of
-from .tokenizing import AT_ONCE, Cache, readable, save_tokenizer, special_token, tokenizer_of
+from .tokenizing import AT_ONCE, Cache, special_token, tokenizer_of
 
-__all__ = ["Piece", "Tag"]
+__all__ = ["Tag"]
 
 KINDS = (
     "",
@@ -37,22 +39,7 @@ KINDS = (
 DOCUMENT = "-DOCSTART-"
 
 
-class Text(NamedTuple):
-    """The words of a sentence or document, and their tags."""
-
-    words: list[str]
-    tags: list[str]
-
-
-class Piece(NamedTuple):
-    """A part of a text that fits a row: its words from `low` to before `high`."""
-
-    text: int
-    low: int
-    high: int
-
-
-class Tag(Task):
+class Tag(TextTask):
     """Give every word of a text its tag.
 
     A row is `[CLS] words [SEP]`. A word's tag is asked at the first of its tokens. A text that is
@@ -79,6 +66,7 @@ class Tag(Task):
     name = "tag"
     objective = "tags"
     metric = "span_f1"
+    reads = ("words",)
 
     def __init__(
         self,
@@ -111,8 +99,8 @@ class Tag(Task):
             "tokenizer": None if tokenizer is None else str(tokenizer),
             "vocabulary": vocabulary,
         }
-        other = None if dev is None else Path(dev).expanduser()
-        paths = splits_of(Path(data).expanduser(), other, KINDS)
+        other = None if dev is None else path_of("tag: dev", dev)
+        paths = splits_of(path_of("tag: data", data), other, KINDS)
         self.files = [source_of(path) for path in paths if path is not None]
         learn = _read(paths.train, word, tag, by)
         if paths.dev is not None:
@@ -122,38 +110,22 @@ class Tag(Task):
         self.labels = sorted({tag for own in (*learn, *measure) for tag in own.tags})
         self.classes = len(self.labels)
         sentences = [" ".join(own.words) for own in learn]
-        self.tokenizer = tokenizer_of(
-            tokenizer, sentences, vocabulary, cache=cache, lowercase=False
-        )
-        self.vocabulary = self.tokenizer.get_vocab_size()
-        self.pad = special_token(self.tokenizer, "pad")
+        self._use(tokenizer_of(tokenizer, sentences, vocabulary, cache=cache, lowercase=False))
         self._ends = [special_token(self.tokenizer, what) for what in ("first", "between")]
-        self._texts = {"train": learn, "dev": measure}
-        self._rows = {s: self._tokens(texts, cache) for s, texts in self._texts.items()}
-        self.train = self._pieces("train")
-        self.dev = self._pieces("dev")
+        self.train = self._pieces(learn, cache)
+        self.dev = self._pieces(measure, cache)
 
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Pieces of these numbers."""
-        examples = self.examples(split)
-        rows, tags = [], []
-        for number in numbers:
-            row, tag = self._row(split, examples[number])
-            rows.append(row)
-            tags.append(tag)
-        return Batch(
-            tokens=padded(rows, self.pad),
-            real=real_of(rows),
-            targets={"tags": padded(tags, NOT_COUNTED)},
-            numbers=list(numbers),
-        )
+        return self._collated(self._split(split), numbers)
 
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
         """F1, precision and recall of spans, and accuracy of tags, in percent."""
         seqeval = _seqeval()
+        pieces = self._split(split)
         wanted, given = [], []
-        for number, tags in self._joined(outputs, split).items():
-            own = self._texts[split][number].tags
+        for number, tags in pieces.joined(outputs, self.labels).items():
+            own = pieces.texts[number].tags
             # Words of pieces that have no output are not counted.
             wanted.append([tag for tag, got in zip(own, tags, strict=True) if got is not None])
             given.append([tag for tag in tags if tag is not None])
@@ -166,85 +138,78 @@ class Tag(Task):
 
     def predictions(self, outputs: Mapping[int, Any], split: str = "dev") -> list[dict[str, Any]]:
         """For each text its words, the tags that were given, and its own."""
-        texts = self._texts[split]
+        pieces = self._split(split)
         return [
-            {"words": texts[n].words, "tags": tags, "right": texts[n].tags}
-            for n, tags in self._joined(outputs, split).items()
+            {"words": pieces.texts[n].words, "tags": tags, "right": pieces.texts[n].tags}
+            for n, tags in pieces.joined(outputs, self.labels).items()
         ]
 
-    def texts(self, tokens: Sequence[int]) -> list[str]:
-        """Tokens as they are in the vocabulary."""
-        return readable(self.tokenizer, tokens)
+    def check_input(self, record: Mapping[str, Any]) -> None:
+        """Raises unless `words` is a text, or a list of words."""
+        words = record.get("words")
+        listed = isinstance(words, list) and all(isinstance(own, str) for own in words)
+        if not listed:
+            super().check_input(record)
+        if not _words(record) or not all(own.strip() for own in _words(record)):
+            raise ValueError("'words' must have at least one word, and none that is empty")
 
-    def save(self, folder: Path) -> list[Path]:
-        """Writes the tokenizer."""
-        return [save_tokenizer(self.tokenizer, folder)]
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Words, as a list or as a text with blanks between them; each word gets a tag."""
+        texts = [Text(_words(own), []) for own in records]
+        encodings = list(self._encoded(texts))
+        pieces = Pieces(
+            texts,
+            [torch.tensor(own.ids) for own in encodings],
+            [torch.tensor(first_tokens(own.word_ids)) for own in encodings],
+            self._ends,
+            self.length,
+        )
 
-    def _tokens(self, texts: list[Text], cache: Cache) -> tuple[Ragged, Ragged]:
-        """Each text's tokens, and which of them is the first of each word."""
+        def predictions(outputs: Mapping[int, Any]) -> list[Any]:
+            joined = pieces.joined(outputs, self.labels)
+            return [joined[number] for number in range(len(records))]
+
+        return Inputs(len(pieces), lambda numbers: self._collated(pieces, numbers), predictions)
+
+    def _split(self, split: str) -> Pieces:
+        found = self.examples(split)
+        assert isinstance(found, Pieces)
+        return found
+
+    def _pieces(self, texts: list[Text], cache: Cache) -> Pieces:
+        """Tokenises texts once, and cuts them."""
 
         def make(folder: Path) -> None:
-            with (
-                RaggedWriter(folder, "tokens") as tokens,
-                RaggedWriter(folder, "starts") as starts,
-                progress("tokenising", len(texts)) as advance,
-            ):
-                for begin in range(0, len(texts), AT_ONCE):
-                    some = [own.words for own in texts[begin : begin + AT_ONCE]]
-                    for found in self.tokenizer.encode_batch(
-                        some, is_pretokenized=True, add_special_tokens=False
-                    ):
-                        tokens.add(found.ids)
-                        starts.add(_firsts(found.word_ids))
-                    advance(len(some))
+            with RaggedWriter(folder, "tokens") as tokens, RaggedWriter(folder, "starts") as starts:
+                for found in self._encoded(texts):
+                    tokens.add(found.ids)
+                    starts.add(first_tokens(found.word_ids))
 
         words = hash_of("\t".join(own.words) for own in texts)
         key = {"words": words, "tokenizer": hash_of([self.tokenizer.to_str()])}
         folder = cached("tagged", key, make, cache=cache)
-        return Ragged(folder, "tokens"), Ragged(folder, "starts")
+        tokens, starts = Ragged(folder, "tokens"), Ragged(folder, "starts")
+        return Pieces(texts, tokens, starts, self._ends, self.length)
 
-    def _pieces(self, split: str) -> Examples[Piece]:
-        found = []
-        tokens, starts = self._rows[split]
-        for number, own in enumerate(self._texts[split]):
-            places = [*starts[number].tolist(), len(tokens[number])]
-            if len(places) != len(own.words) + 1:
-                lost = len(own.words) + 1 - len(places)
-                raise ValueError(
-                    f"tokenizer: it gives no token to {lost} words of the text that begins "
-                    f"{' '.join(own.words[:5])!r}; use one that knows all characters"
+    def _encoded(self, texts: list[Text]) -> Iterator[Any]:
+        """Each text as the tokenizer gives it, which is told of the words."""
+        with progress("tokenising", len(texts)) as advance:
+            for begin in range(0, len(texts), AT_ONCE):
+                some = [own.words for own in texts[begin : begin + AT_ONCE]]
+                yield from self.tokenizer.encode_batch(
+                    some, is_pretokenized=True, add_special_tokens=False
                 )
-            low = 0
-            while low < len(own.words):
-                high = low + 1
-                while high < len(own.words) and places[high + 1] - places[low] <= self.length - 2:
-                    high += 1
-                found.append(Piece(number, low, high))
-                low = high
-        return Examples(len(found), found.__getitem__)
+                advance(len(some))
 
-    def _row(self, split: str, piece: Piece) -> tuple[Tensor, Tensor]:
-        tokens, starts = (rows[piece.text] for rows in self._rows[split])
-        begin = int(starts[piece.low])
-        end = int(starts[piece.high]) if piece.high < len(starts) else len(tokens)
-        # A single word can be longer than a row.
-        inner = tokens[begin:end].long()[: self.length - 2]
-        row = torch.cat((torch.tensor(self._ends[:1]), inner, torch.tensor(self._ends[1:])))
-        tags = torch.full_like(row, NOT_COUNTED)
-        own = self._texts[split][piece.text].tags[piece.low : piece.high]
-        places = starts[piece.low : piece.high].long() - begin + 1
-        tags[places] = torch.tensor([self.labels.index(tag) for tag in own])
-        return row, tags
-
-    def _joined(self, outputs: Mapping[int, Any], split: str) -> dict[int, list[str | None]]:
-        """The tags of each text that has an output; None for words of pieces without one."""
-        examples = self.examples(split)
-        found: dict[int, list[str | None]] = {}
-        for number in sorted(outputs):
-            piece = examples[number]
-            tags = found.setdefault(piece.text, [None] * len(self._texts[split][piece.text].words))
-            tags[piece.low : piece.high] = [self.labels[int(tag)] for tag in outputs[number]]
-        return found
+    def _collated(self, pieces: Pieces, numbers: Sequence[int]) -> Batch:
+        rows, asked = [pieces.row(number) for number in numbers], []
+        for number, row in zip(numbers, rows, strict=True):
+            tags = torch.full_like(row, NOT_COUNTED)
+            own = [self.labels.index(tag) for tag in pieces.tags(number)]
+            if own:
+                tags[pieces.places(number)] = torch.tensor(own)
+            asked.append(tags)
+        return Batch.of(rows, {"tags": asked}, pad=self.pad, numbers=numbers)
 
 
 def _read(path: Path, word: int, tag: int, by: str) -> list[Text]:
@@ -261,7 +226,7 @@ def _read(path: Path, word: int, tag: int, by: str) -> list[Text]:
         except IndexError:
             raise ValueError(
                 f"{path}, line {number}: no column {max(word, tag, key=abs)} among "
-                f"{len(columns)}: {line[:40]!r}"
+                f"{len(columns)}: {line[:40]!r}; name others with word=… and tag=…"
             ) from None
         if len(columns) < 2:
             raise ValueError(f"{path}, line {number}: a word and its tag, got {line[:40]!r} alone")
@@ -271,9 +236,9 @@ def _read(path: Path, word: int, tag: int, by: str) -> list[Text]:
     return found
 
 
-def _firsts(words: list[int]) -> list[int]:
-    """Where in a row of words' numbers each one occurs first."""
-    return [n for n, word in enumerate(words) if n == 0 or word != words[n - 1]]
+def _words(record: Mapping[str, Any]) -> list[str]:
+    words = record["words"]
+    return list(words) if isinstance(words, list) else words.split()
 
 
 def _seqeval() -> Any:

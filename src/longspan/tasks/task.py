@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 
 from .batch import Batch
+from .inputs import Inputs, need_texts
 from .reading import SourceFile
 
 __all__ = ["Examples", "Objective", "Task", "apart"]
@@ -72,6 +73,9 @@ class Task(ABC):
         files: what was read.
         data: where the data lies, as it was given; None for what ships or is generated.
         called: how `make` was asked for it, where that is not its name.
+        end: the token that ends what a model writes, where it writes.
+        reads: the fields of a record of new input; none for a task that predicts nothing of it.
+        documents: those of them that may be long, and are not repeated beside a prediction.
     """
 
     name: ClassVar[str]
@@ -88,6 +92,9 @@ class Task(ABC):
     files: list[SourceFile]
     data: str | None
     called: str | None = None
+    end: int | None = None
+    reads: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
 
     @abstractmethod
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
@@ -112,6 +119,19 @@ class Task(ABC):
     def prediction_file(self, outputs: Mapping[int, Any], split: str = "dev") -> Any:
         """What `predictions.json` holds; a task with a published form gives that one."""
         return self.predictions(outputs, split)
+
+    def check_input(self, record: Mapping[str, Any]) -> None:
+        """Raises unless a record of new input is one that `inputs` takes."""
+        if not self.reads:
+            raise ValueError(
+                f"{self.name} predicts nothing of new input: it measures how well a model knows "
+                "its own data"
+            )
+        need_texts(record, self.reads)
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Records of new input, each checked before, as a model reads them."""
+        raise NotImplementedError(f"{self.name} has no inputs")
 
     def texts(self, tokens: Sequence[int]) -> list[str]:
         """How each token reads."""

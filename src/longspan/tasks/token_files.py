@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
-__all__ = ["Ragged", "RaggedWriter", "cached", "hash_of", "mapped", "nothing_kept"]
+__all__ = ["Ragged", "RaggedWriter", "Rows", "cached", "hash_of", "mapped", "nothing_kept"]
 
 # Changes when files of an earlier version could no longer be read, or would be read wrongly.
 FORMAT = 1
@@ -112,6 +112,14 @@ def mapped(path: Path, dtype: torch.dtype) -> Tensor:
     if count == 0:
         return torch.zeros(0, dtype=dtype)
     return torch.from_file(str(path), shared=False, size=count, dtype=dtype)
+
+
+class Rows(Protocol):
+    """Rows of whole numbers by number: `Ragged`, or a list of tensors."""
+
+    def __getitem__(self, number: int, /) -> Tensor: ...
+
+    def __len__(self) -> int: ...
 
 
 class RaggedWriter:

@@ -6,8 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from ..errors import need_int
 from ..nn.storing import aside
 from .progress import progress
+from .reading import path_of
 from .token_files import Ragged, RaggedWriter, cached, hash_of
 
 __all__ = [
@@ -22,6 +27,7 @@ __all__ = [
     "save_tokenizer",
     "special_token",
     "token_rows",
+    "token_rows_now",
     "tokenizer_of",
 ]
 
@@ -47,7 +53,7 @@ PART = 64
 
 def load_tokenizer(path: str | Path) -> Any:
     """The tokenizer of a `tokenizer.json`, or of a folder that has one (a checkpoint's)."""
-    path = Path(path).expanduser()
+    path = path_of("tokenizer", path)
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
         raise FileNotFoundError(
@@ -66,8 +72,13 @@ def load_tokenizer(path: str | Path) -> Any:
 def save_tokenizer(tokenizer: Any, folder: Path) -> Path:
     """Writes a tokenizer as `load_tokenizer` reads it, to the side and renamed; gives its path."""
     with aside(folder) as place:
-        (place / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
+        _write(tokenizer, place)
     return folder / "tokenizer.json"
+
+
+def _write(tokenizer: Any, folder: Path) -> None:
+    # Not by its own `save`, whose errors do not say what is wrong with the disk.
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
 
 
 def tokenizer_of(
@@ -84,7 +95,7 @@ def tokenizer_of(
 
     def make(folder: Path) -> None:
         learned = learn_tokenizer(texts, vocabulary, lowercase=lowercase)
-        learned.save(str(folder / "tokenizer.json"))
+        _write(learned, folder)
 
     key = {"texts": hash_of(texts), "vocabulary": vocabulary, "lowercase": lowercase}
     return load_tokenizer(cached("tokenizer", key, make, cache=cache))
@@ -101,6 +112,7 @@ def learn_tokenizer(
     always gives the same one.
     """
     tokenizers = _tokenizers()
+    need_int("vocabulary", vocabulary)
     least = 256 + len(special)
     if vocabulary < least:
         raise ValueError(
@@ -128,6 +140,7 @@ def learn_pieces(texts: Sequence[str], vocabulary: int, *, letters: str, cache: 
     DNA; learned once.
     """
     tokenizers = _tokenizers()
+    need_int("vocabulary", vocabulary)
     if vocabulary < len(letters) + len(MARKS):
         raise ValueError(
             f"vocabulary must be at least {len(letters) + len(MARKS)} (all letters and "
@@ -145,7 +158,7 @@ def learn_pieces(texts: Sequence[str], vocabulary: int, *, letters: str, cache: 
         # The learner looks for the best pair in whole words, which a genome's would be long.
         parts = (t[n : n + PART] for t in texts for n in range(0, len(t), PART))
         tokenizer.train_from_iterator(parts, trainer)
-        tokenizer.save(str(folder / "tokenizer.json"))
+        _write(tokenizer, folder)
 
     key = {"texts": hash_of(texts), "vocabulary": vocabulary, "letters": letters}
     return cached("tokenizer", key, make, cache=cache)
@@ -179,6 +192,12 @@ def token_rows(tokenizer: Any, texts: Sequence[str], title: str, *, cache: Cache
 
     key = {"texts": hash_of(texts), "tokenizer": hash_of([tokenizer.to_str()])}
     return Ragged(cached("tokens", key, make, cache=cache), "tokens")
+
+
+def token_rows_now(tokenizer: Any, texts: Sequence[str]) -> list[Tensor]:
+    """The same in memory, for new input."""
+    found = encoded(tokenizer, texts, "tokenising")
+    return [torch.tensor(own.ids, dtype=torch.int32) for own in found]
 
 
 def readable(tokenizer: Any, tokens: Sequence[int]) -> list[str]:

@@ -9,11 +9,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import describe, need_int
+from ..errors import describe, need_int, need_text
 from .batch import NOT_COUNTED, Batch, padded, real_of
-from .reading import SourceFile, read_lines, source_of, splits_of
-from .task import Examples, Task, apart
-from .tokenizing import Cache, readable, save_tokenizer, special_token, token_rows, tokenizer_of
+from .inputs import Inputs
+from .reading import SourceFile, path_of, read_lines, source_of, splits_of
+from .task import Examples, apart
+from .text_task import TextTask
+from .tokenizing import (
+    Cache,
+    special_token,
+    token_rows,
+    token_rows_now,
+    tokenizer_of,
+)
 
 __all__ = ["Pair", "Translate"]
 
@@ -35,7 +43,7 @@ class Row(NamedTuple):
     target: Tensor
 
 
-class Translate(Task):
+class Translate(TextTask):
     """Write a text in another language.
 
     The encoder reads `text [SEP]`; the decoder reads `[CLS] translation` and is asked for
@@ -65,6 +73,7 @@ class Translate(Task):
     name = "translate"
     objective = "translation"
     metric = "bleu"
+    reads = ("source",)
 
     def __init__(
         self,
@@ -81,7 +90,9 @@ class Translate(Task):
     ) -> None:
         if data is None:
             raise ValueError("translate: name the data, a folder of aligned texts or a table")
-        if len(columns) != 2:
+        need_text("translate: source", source)
+        need_text("translate: target", target)
+        if not isinstance(columns, Sequence) or len(columns) != 2:
             raise ValueError(f"translate: columns must be two numbers, got {describe(columns)}")
         for column in columns:
             need_int("translate: columns", column, at_least=0)
@@ -98,13 +109,11 @@ class Translate(Task):
             "vocabulary": vocabulary,
         }
         self.files = []
-        learn, measure = self._read(Path(data).expanduser(), dev)
+        learn, measure = self._read(path_of("translate: data", data), dev)
         texts = [text for pair in learn for text in pair]
-        self.tokenizer = tokenizer_of(tokenizer, texts, vocabulary, cache=cache, lowercase=False)
-        self.vocabulary = self.tokenizer.get_vocab_size()
-        self.pad = special_token(self.tokenizer, "pad")
+        self._use(tokenizer_of(tokenizer, texts, vocabulary, cache=cache, lowercase=False))
         self.begin = special_token(self.tokenizer, "first")
-        self.end = special_token(self.tokenizer, "between")
+        self.end: int = special_token(self.tokenizer, "between")
         self.pairs = {"train": learn, "dev": measure}
         self.train = self._rows(learn, cache)
         self.dev = self._rows(measure, cache)
@@ -112,7 +121,23 @@ class Translate(Task):
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Pairs of these numbers."""
         examples = self.examples(split)
-        rows = [examples[number] for number in numbers]
+        return self._collated([examples[number] for number in numbers], numbers)
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Texts in `source` without a translation; each gets one."""
+        sources = token_rows_now(self.tokenizer, [own["source"] for own in records])
+        nothing = torch.zeros(0, dtype=torch.int64)
+
+        def batch(numbers: Sequence[int]) -> Batch:
+            rows = [Row(sources[n][: self.length - 1].long(), nothing) for n in numbers]
+            return self._collated(rows, numbers)
+
+        def predictions(outputs: Mapping[int, Any]) -> list[str]:
+            return [self._text(outputs[number]) for number in range(len(records))]
+
+        return Inputs(len(records), batch, predictions)
+
+    def _collated(self, rows: Sequence[Row], numbers: Sequence[int]) -> Batch:
         end = torch.tensor([self.end])
         sources = [torch.cat((row.source, end)) for row in rows]
         inputs = [torch.cat((torch.tensor([self.begin]), row.target)) for row in rows]
@@ -150,14 +175,6 @@ class Translate(Task):
             for number, tokens in sorted(outputs.items())
         ]
 
-    def texts(self, tokens: Sequence[int]) -> list[str]:
-        """Tokens as they are in the vocabulary."""
-        return readable(self.tokenizer, tokens)
-
-    def save(self, folder: Path) -> list[Path]:
-        """Writes the tokenizer."""
-        return [save_tokenizer(self.tokenizer, folder)]
-
     def _text(self, tokens: Sequence[int]) -> str:
         found: str = self.tokenizer.decode([int(token) for token in tokens])
         return found.strip()
@@ -174,7 +191,7 @@ class Translate(Task):
         )
 
     def _read(self, data: Path, dev: str | Path | None) -> tuple[list[Pair], list[Pair]]:
-        other = None if dev is None else Path(dev).expanduser()
+        other = None if dev is None else path_of("translate: dev", dev)
         if data.is_dir() and self._aligned(data / "train") is not None:
             train = data / "train"
             found = [data / name for name in DEV_NAMES]

@@ -1,5 +1,6 @@
 """Training in stages, on Accelerate. Needs accelerate and safetensors: `longspan[train]`."""
 
+from .answering import Answer
 from .building import build
 from .config import RunConfig
 from .estimating import StageCost, estimate
@@ -7,13 +8,16 @@ from .evaluating import evaluate
 from .guard import NotFiniteError
 from .learner import Learner
 from .loading import Trained, load
+from .looked import Looked
 from .objectives import OBJECTIVES, Objective
 from .run import train
 from .stage import Stage
 
 __all__ = [
     "OBJECTIVES",
+    "Answer",
     "Learner",
+    "Looked",
     "NotFiniteError",
     "Objective",
     "RunConfig",

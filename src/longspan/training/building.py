@@ -19,11 +19,14 @@ from ..patterns import Causal, Full
 from ..tasks import Task, make
 from .config import RunConfig
 from .learner import Learner
-from .naming import unknown
+from .naming import check_keys
 from .objectives import Objective, objective_of
 from .stage import Stage
 
 __all__ = ["build", "is_run", "objective_for", "sizes_of", "tasks_of"]
+
+# What describes a fixed combination, all together.
+DESCRIBED = ("text", "ints", "floats", "tensors")
 
 # Kinds of checkpoints of transformers that a run can start from.
 BERTS = ("bert", "roberta", "xlm-roberta", "camembert")
@@ -69,8 +72,8 @@ def objective_for(task: Task) -> Objective:
     settings: dict[str, Any] = {}
     if task.objective in ("classes", "tags"):
         settings["classes"] = task.classes
-    if task.objective == "translation":
-        settings["end"] = getattr(task, "end", None)
+    if task.objective in ("translation", "next"):
+        settings["end"] = task.end
     return objective_of(task.objective, settings)
 
 
@@ -211,7 +214,11 @@ def _staged(stage: Stage, kind: str, layer: int, layers: int) -> dict[str, Any]:
 def _mechanism(asked: dict[str, Any], layer: int, sizes: Config, causal: bool) -> Mechanism:
     kind = asked["kind"]
     if kind == "Attention":
-        if "text" not in asked:
+        check_keys("mechanism Attention", asked, ("kind", *DESCRIBED))
+        missing = [key for key in DESCRIBED if key not in asked]
+        if missing and len(missing) < len(DESCRIBED):
+            raise ValueError(f"mechanism Attention: {missing[0]} is missing: give all of them")
+        if missing:
             parts = encode(Meaning(Causal() if causal else Full(), (), Softmax()))
             asked = {
                 "kind": kind,
@@ -221,14 +228,15 @@ def _mechanism(asked: dict[str, Any], layer: int, sizes: Config, causal: bool) -
                 "tensors": [],
             }
         return mechanism_from(asked)
-    known = list(inspect.signature(KINDS[kind]).parameters)
-    for key in asked:
-        if key != "kind" and key not in known:
-            raise ValueError(unknown(f"mechanism {kind}", key, known))
+    known = inspect.signature(KINDS[kind]).parameters
+    check_keys(f"mechanism {kind}", asked, ("kind", *known))
     own: dict[str, Any] = {"embed_dim": sizes.width, "num_heads": sizes.heads}
     own |= {"length": sizes.length, "causal": causal, "seed": layer}
-    filled = {name: value for name, value in own.items() if name in known}
-    return mechanism_from(filled | asked)
+    filled = {name: value for name, value in own.items() if name in known} | asked
+    for name, parameter in known.items():
+        if parameter.default is inspect.Parameter.empty and name not in filled:
+            raise ValueError(f"mechanism {kind}: {name} is missing")
+    return mechanism_from(filled)
 
 
 def _draw(module: nn.Module, seed: int) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import describe, need_bool, need_int
+from ..errors import describe, need_bool, need_int, need_text
 from ..models import Config
 from ..nn.describing import KINDS
-from .naming import check_keys, unknown, value_of
+from .naming import check_keys, need_names, unknown, value_of
 from .stage import Stage
 
 __all__ = ["RunConfig"]
@@ -57,6 +57,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", tuple(self.stages))
+        if not isinstance(self.output, str | Path):
+            raise TypeError(f"RunConfig: output must be a folder, got {describe(self.output)}")
         object.__setattr__(self, "output", str(self.output))
         if not isinstance(self.task, dict) or not self.task.get("name"):
             raise ValueError(
@@ -64,6 +66,10 @@ class RunConfig:
             )
         check_keys("RunConfig: task", self.task, TASK)
         object.__setattr__(self, "task", {**TASK, **self.task})
+        need_text("RunConfig: task.name", self.task["name"])
+        need_names("RunConfig: task.settings", self.task["settings"])
+        if self.start is not None:
+            need_text("RunConfig: start", self.start)
         check_keys("RunConfig: model", self.model, [own.name for own in fields(Config)])
         for own in self._mechanisms():
             if not isinstance(own, dict) or own.get("kind") not in KINDS:
@@ -112,6 +118,8 @@ class RunConfig:
         for name in ("task", "stages", "output"):
             if name not in given:
                 raise ValueError(f"RunConfig: {name} is missing")
+        if not isinstance(given["stages"], list):
+            raise TypeError(f"RunConfig: stages must be a list, got {describe(given['stages'])}")
         stages = tuple(Stage.from_dict(own) for own in given["stages"])
         return cls(**{**given, "stages": stages})
 

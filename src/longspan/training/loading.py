@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import torch
 
 from ..tasks import Task, from_description
+from ..tasks.squad import Squad
+from .answering import Answer, answers_of
 from .evaluating import outputs_of
 from .learner import Learner
 from .objectives import Objective
+from .predicting import outputs_to
 from .run import last_stage
 from .saving import load_learner
 
@@ -46,11 +50,38 @@ class Trained:
         )
         return found
 
+    def answer(self, question: str, text: str) -> Answer:
+        """The answer to a question about a text of any length: what it is, its first and last
+        character, its score, and, asked with `looked()`, what the model looked at.
+        """
+        return self.answers([(question, text)])[0]
+
+    def answers(self, questions: Sequence[tuple[str, str]]) -> list[Answer]:
+        """Answers to many questions, each with the text to look in."""
+        task = self.task
+        if not isinstance(task, Squad):
+            raise ValueError(
+                f"{self.folder} was trained for {task.name}, and only squad answers questions"
+            )
+        return answers_of(self.model, task, questions)
+
+    def predict(self, records: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """What the model says to each record of new input: of squad the answer, of classify the
+        class, of tag the words' tags, of translate and birthplaces what it writes. What a record
+        must have is `task.reads`.
+        """
+        for record in records:
+            self.task.check_input(record)
+        inputs = self.task.inputs(records)
+        return inputs.predictions(outputs_to(self.model, inputs))
+
 
 def load(
     run: str | Path, *, task: Task | None = None, device: str | torch.device = "cpu"
 ) -> Trained:
-    """What the last finished stage of a run has left.
+    """What the last finished stage of a run has left, ready to be used.
+
+        ls.load("runs/mine").answer("Who may end the contract?", text).text
 
     Args:
         run: the run's folder.
@@ -71,4 +102,10 @@ def _described_task(folder: Path, stage: str) -> Task:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     number = [own["name"] for own in config["stages"]].index(stage)
     described = config["described"]["tasks"][number]
-    return from_description(described)
+    try:
+        return from_description(described)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"load: the data that {folder} was trained on is not where it was: {error}; put it "
+            "back, call from the folder that the run was made in, or give the task"
+        ) from error

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.reach import integer_reach
-from ..nn import LearnedWindow, Mechanism, Setting
-from ..patterns import Pattern
+from ..nn import Mechanism, Setting
 from ..tasks import Task
 from .learner import Learner, on_device
 from .measuring import watched
+from .sight import sight_of
 
 __all__ = ["looks"]
 
@@ -73,52 +72,7 @@ def _answer(objective: str, said: Any) -> dict[str, Any] | None:
 def _layer(
     mechanism: Mechanism, q: Tensor, k: Tensor, v: Tensor, setting: Setting
 ) -> dict[str, Any] | None:
-    n, m, heads = q.shape[2], k.shape[2], q.shape[1]
-    if n != m:
+    if q.shape[2] != k.shape[2]:
         return None
-    whole = _sees_all(setting, n, q.device)
-    exists = _exists(mechanism, q, m, setting)
-    reach = mechanism.last_reach if isinstance(mechanism, LearnedWindow) else None
-    found = []
-    for head in range(heads):
-        own = exists[0, min(head, exists.shape[1] - 1)] & ~whole[None, :]
-        # Every token is told of itself, whatever it sees.
-        own = own | torch.eye(n, dtype=torch.bool, device=own.device)
-        own[whole] = True
-        low = own.int().argmax(-1)
-        high = n - 1 - own.flip(-1).int().argmax(-1)
-        at = torch.arange(n, device=own.device)
-        far = torch.maximum(at - low, high - at).float() if reach is None else reach[0, head]
-        found.append({"low": low.tolist(), "high": high.tolist(), "reach": far.tolist()})
-    return {"mechanism": type(mechanism).__name__, "heads": found}
-
-
-def _sees_all(setting: Setting, n: int, device: torch.device) -> Tensor:
-    if setting.global_tokens is None:
-        return torch.zeros(n, dtype=torch.bool, device=device)
-    return setting.global_tokens[0]
-
-
-def _exists(mechanism: Mechanism, q: Tensor, m: int, setting: Setting) -> Tensor:
-    """Which pairs exist, bool `(1, H|1, N, M)`."""
-    asked = mechanism.asks(q, m, setting)
-    exists = _dense(asked.pattern, q.shape[2], m, q.device)
-    at = torch.arange(m, device=q.device)
-    distance = (at[None, :] - at[:, None]).abs()
-    for weight in asked.weight:
-        reach = integer_reach(weight, q.device)
-        if reach is None:
-            continue
-        within = distance <= reach[..., None]
-        if weight.exempt is not None:
-            within = within | _dense(weight.exempt, q.shape[2], m, q.device)
-        exists = exists & within
-    if setting.key_padding is not None:
-        exists = exists & setting.key_padding[:, None, None]
-    return exists
-
-
-def _dense(pattern: Pattern, n: int, m: int, device: torch.device) -> Tensor:
-    """`(1, H|1, N, M)`."""
-    found = pattern.dense(n, m, device=device)
-    return found.reshape((1,) * (4 - found.dim()) + tuple(found.shape))
+    heads = [own._asdict() for own in sight_of(mechanism, q, k.shape[2], setting)]
+    return {"mechanism": type(mechanism).__name__, "heads": heads}

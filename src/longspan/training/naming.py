@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-__all__ = ["check_keys", "unknown", "value_of"]
+from ..errors import describe
+
+__all__ = ["check_keys", "need_names", "unknown", "value_of"]
 
 
 def unknown(owner: str, key: str, known: Iterable[str]) -> str:
@@ -18,8 +20,15 @@ def unknown(owner: str, key: str, known: Iterable[str]) -> str:
     return f"{owner}: there is no {key!r}; {hint}"
 
 
+def need_names(owner: str, given: Any) -> None:
+    """Raises unless something is values by name."""
+    if not isinstance(given, dict):
+        raise TypeError(f"{owner} must be a dict of values by name, got {describe(given)}")
+
+
 def check_keys(owner: str, given: dict[str, Any], known: Iterable[str]) -> None:
     """Raises at the first key that is not known."""
+    need_names(owner, given)
     names = set(known)
     for key in given:
         if key not in names:

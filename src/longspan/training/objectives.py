@@ -13,6 +13,7 @@ from ..models import (
     Classification,
     Config,
     Encoder,
+    LanguageModel,
     MaskedTokens,
     SpanAnswers,
     Tagging,
@@ -82,6 +83,10 @@ class Objective:
         """For the number of each example what the model answers, as the task scores it."""
         return self.decoded(model, self.scores(model, batch, padded), batch)
 
+    def predict(self, model: Learner, batch: Batch, padded: bool = True) -> dict[int, Any]:
+        """The same for new input, of which nobody knows what is right."""
+        return self.decode(model, batch, padded)
+
 
 class Spans(Objective):
     """Where an answer begins and ends: the mean of the two, for every text that has one.
@@ -109,7 +114,11 @@ class Spans(Objective):
         n = begin.shape[1]
         longest = min(int(self.settings.get("longest", LONGEST)), n)
         ends = F.pad(end, (0, longest - 1), value=float("-inf")).unfold(1, longest, 1)
-        both = (begin[:, :, None] + ends).flatten(1)
+        both = begin[:, :, None] + ends
+        # From the first token only "no answer" goes: where that is likely, spans from there would
+        # leave no place for others among the best.
+        both[:, 0, 1:] = float("-inf")
+        both = both.flatten(1)
         best = both.topk(min(BEST, both.shape[1]), -1)
         found = {}
         for number, values, places in zip(
@@ -145,6 +154,23 @@ class Next(Objective):
         right = (scores.argmax(-1) == target).sum(-1)
         each = zip(bits.tolist(), counts.tolist(), right.tolist(), strict=True)
         return dict(zip(batch.numbers, each, strict=True))
+
+    @torch.no_grad()
+    def predict(self, model: Learner, batch: Batch, padded: bool = True) -> dict[int, Any]:
+        """What follows each text, token by token the likeliest, up to the task's end."""
+        body, n = model.body, batch.tokens.shape[1]
+        assert isinstance(body, LanguageModel)
+        # Beginnings are padded on the left.
+        missing = n - batch.real.sum(-1, keepdim=True)
+        place = (torch.arange(n, device=missing.device) - missing) % n
+        steps, end = body.config.length - n + 1, self.settings.get("end")
+        written = body.generate(
+            batch.tokens.gather(1, place), steps, key_padding=batch.real.gather(1, place), end=end
+        )
+        return {
+            number: _until(tokens, end)
+            for number, tokens in zip(batch.numbers, written[:, n:].tolist(), strict=True)
+        }
 
     def restored(self, value: Any) -> Any:
         return tuple(value)
@@ -261,7 +287,7 @@ class Translation(Objective):
         )
         found = {}
         for number, tokens in zip(batch.numbers, written[:, 1:].tolist(), strict=True):
-            found[number] = tokens[: tokens.index(end)] if end in tokens else tokens
+            found[number] = _until(tokens, end)
         return found
 
 
@@ -287,6 +313,10 @@ def _source(batch: Batch) -> dict[str, Tensor]:
     if batch.source is None:
         raise ValueError("translation: the batch has no source text")
     return batch.source
+
+
+def _until(tokens: list[int], end: int | None) -> list[int]:
+    return tokens[: tokens.index(end)] if end in tokens else tokens
 
 
 def _each(scores: Tensor, target: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -12,26 +13,42 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Metrics", "clean", "finite", "whole_folder", "write_json"]
+__all__ = ["Metrics", "clean", "finite", "full_disk_said", "whole_folder", "write_json"]
 
 # How the names of what is being written begin; what is left of them was never finished.
 ASIDE = ".writing-"
 
 
+@contextmanager
+def full_disk_said(path: Path) -> Iterator[None]:
+    """A full disk is said with what was to be written, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise OSError(
+            errno.ENOSPC,
+            f"no space is left on the disk for {path}: what was there is whole; free some, and go "
+            "on with the same command",
+        ) from error
+
+
 def write_json(path: Path, content: Any) -> None:
     """Writes JSON to the side, and renames it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=ASIDE)
-    aside = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps(finite(content), indent=2, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+    with full_disk_said(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=ASIDE)
+        aside = Path(name)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(json.dumps(finite(content), indent=2, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
 
 
 def finite(content: Any) -> Any:
@@ -51,23 +68,24 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
     What was there is gone only after that; where writing fails, nothing has changed.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=ASIDE))
-    try:
-        yield aside
-        for own in aside.iterdir():
-            _on_disk(own)
-        _on_disk(aside)
-        if path.exists():
-            before = Path(tempfile.mkdtemp(dir=path.parent, prefix=ASIDE))
-            path.replace(before)
-            aside.replace(path)
-            shutil.rmtree(before)
-        else:
-            aside.replace(path)
-        _on_disk(path.parent)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with full_disk_said(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=ASIDE))
+        try:
+            yield aside
+            for own in aside.iterdir():
+                _on_disk(own)
+            _on_disk(aside)
+            if path.exists():
+                before = Path(tempfile.mkdtemp(dir=path.parent, prefix=ASIDE))
+                path.replace(before)
+                aside.replace(path)
+                shutil.rmtree(before)
+            else:
+                aside.replace(path)
+            _on_disk(path.parent)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def _on_disk(path: Path) -> None:
@@ -98,6 +116,7 @@ class Metrics:
 
     def __init__(self, path: Path, size: int = 0) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._file = path.open("ab")
         if self._file.tell() < size:
             self._file.close()
@@ -110,13 +129,16 @@ class Metrics:
 
     def write(self, line: dict[str, Any]) -> None:
         text = json.dumps(finite(line), ensure_ascii=False)
-        self._file.write(text.encode() + b"\n")
-        self._file.flush()
+        with full_disk_said(self._path):
+            self._file.write(text.encode() + b"\n")
+            self._file.flush()
 
     def size(self) -> int:
         """Bytes until now, all of them on the disk."""
-        os.fsync(self._file.fileno())
+        with full_disk_said(self._path):
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
-        self._file.close()
+        with full_disk_said(self._path):
+            self._file.close()

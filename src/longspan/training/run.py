@@ -97,12 +97,13 @@ class _Run:
             self.place = Place(**checkpoint.state_of(self.from_path))
         if self.first:
             clean(self.folder)
-            self.metrics = Metrics(self.folder / "metrics.jsonl", self.place.metrics)
-            if config.tensorboard:
-                self.board = Board(self.folder / "tensorboard", self.place.step)
             write_json(self.folder / "config.json", self._described())
             with whole_folder(self.folder / "task") as place:
                 self.tasks[-1].save(place)
+            # Last: nobody would close them, had the others failed.
+            self.metrics = Metrics(self.folder / "metrics.jsonl", self.place.metrics)
+            if config.tensorboard:
+                self.board = Board(self.folder / "tensorboard", self.place.step)
 
     def close(self) -> None:
         if self.metrics is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from ..errors import describe, need_bool, need_int, need_number
-from .naming import check_keys
+from ..errors import describe, need_bool, need_int, need_number, need_text
+from .naming import check_keys, need_names
 
 __all__ = ["Stage"]
 
@@ -112,6 +112,26 @@ class Stage:
                     f"Stage {self.name!r}: {name} must be one of {', '.join(known)}, got "
                     f"{describe(getattr(self, name))}"
                 )
+        if self.mechanism is not None:
+            need_names(f"Stage {self.name!r}: mechanism", self.mechanism)
+        if self.task is not None:
+            check_keys(f"Stage {self.name!r}: task", self.task, ("name", "data", "settings"))
+            need_names(f"Stage {self.name!r}: task.settings", self.task.get("settings", {}))
+        if self.reach_from is not None:
+            need_text(f"Stage {self.name!r}: reach_from", self.reach_from)
+        self._check_lists()
+
+    def _check_lists(self) -> None:
+        if not isinstance(self.betas, list | tuple) or len(self.betas) != 2:
+            raise TypeError(
+                f"Stage {self.name!r}: betas must be two numbers, got {describe(self.betas)}"
+            )
+        for beta in self.betas:
+            need_number(f"Stage {self.name!r}: betas", beta)
+        if self.windows is not None:
+            each = self.windows if isinstance(self.windows, list | tuple) else [self.windows]
+            for window in each:
+                need_int(f"Stage {self.name!r}: windows", window, at_least=0)
         # JSON has lists only.
         object.__setattr__(self, "betas", tuple(self.betas))
         if isinstance(self.windows, list):

@@ -65,9 +65,17 @@ def test_mechanisms_are_compared_with_the_same_of_everything_else() -> None:
     plan = comparison("recall", ("full", "window", "learned"), seeds=2, steps=5)
     assert plan.rows == ("full", "window", "learned") and len(plan.runs) == 6
     for run in plan.runs:
-        assert replace(run.config, mechanism=None, seed=0) == replace(
+        cuts = [own.cut for own in run.config.stages]
+        assert cuts == ([False, True] if run.row == "learned" else [None, None])
+        stages = tuple(replace(own, cut=None) for own in run.config.stages)
+        assert replace(run.config, mechanism=None, seed=0, stages=stages) == replace(
             plan.runs[0].config, mechanism=None, seed=0
         )
+    assert [own.steps for own in plan.runs[0].config.stages] == [2, 3]
+    (alone,) = comparison("recall", ("learned",), seeds=1, steps=5, soft=0).runs[0].config.stages
+    assert alone.steps == 5 and alone.cut is True
+    with pytest.raises(ValueError, match="soft must be a share"):
+        comparison("recall", soft=1)
     with pytest.raises(ValueError, match="among full, window"):
         comparison("recall", ("wide",))
     with pytest.raises(ValueError, match="looks ahead"):

@@ -107,6 +107,7 @@ def compare(
     ] = None,
     reach: Annotated[int, typer.Option(min=1, help="Tokens to each side, on average.")] = 16,
     steps: Annotated[int, typer.Option(min=1)] = 300,
+    batch: Annotated[int, typer.Option(min=1, help="Examples at once.")] = 8,
     length: Annotated[int | None, typer.Option(min=1, help="Tokens of an example.")] = None,
     settings: Sets = None,
     output: Folder = Path("runs"),
@@ -122,6 +123,7 @@ def compare(
                 data=source,
                 reach=reach,
                 steps=steps,
+                batch=batch,
                 length=length,
                 seeds=seeds,
             ).with_set(settings or [])

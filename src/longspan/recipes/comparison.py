@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import need_number
 from ..tasks.registry import kind_of_task
 from ..training import RunConfig, Stage
 from .plan import Plan, Planned, over_seeds
@@ -37,6 +38,7 @@ def comparison(
     length: int | None = None,
     learning_rate: float = 1e-3,
     seeds: int = 3,
+    soft: float = 0.5,
     model: dict[str, Any] | None = None,
 ) -> Plan:
     """One row for each mechanism, each over the same seeds.
@@ -51,6 +53,9 @@ def comparison(
         length: the most tokens of an example; None is the task's own.
         learning_rate: the highest; the reach network's is ten times as high.
         seeds: how many, from 0.
+        soft: the share of the steps in which learned windows weigh pairs beyond their reach, and do
+            not cut them yet: a reach grows towards what its token sees. The others have the same
+            two stages.
         model: fields of `longspan.models.Config`; a small one by default.
     """
     kind_of_task(task)
@@ -63,17 +68,18 @@ def comparison(
         raise ValueError(f"compare: bigbird looks ahead, and {task} is written from left to right")
     settings = {} if length is None else {"length": length}
     own: dict[str, Any] = {"name": task, "data": data, "settings": settings}
-    stage = Stage(
-        steps=steps, batch=batch, learning_rate=learning_rate, reach_rate=10.0,
-        evaluate_every=max(steps // 5, 1),
-    )  # fmt: skip
+    need_number("compare: soft", soft)
+    if not 0 <= soft < 1:
+        raise ValueError(f"compare: soft must be a share from 0 to below 1, got {soft}")
     runs: list[Planned] = []
     for name in mechanisms:
         config = RunConfig(
             task=own,
             model=model or {"width": 128, "layers": 2, "heads": 4},
             mechanism=MECHANISMS[name](reach),
-            stages=(stage,),
+            stages=_stages(
+                steps, soft, learned=name == "learned", batch=batch, learning_rate=learning_rate
+            ),
             output="runs",
         )
         runs += over_seeds(name, config, range(seeds))
@@ -83,3 +89,12 @@ def comparison(
         "mechanism looks at some.",
         runs=tuple(runs),
     )
+
+
+def _stages(steps: int, soft: float, *, learned: bool, **more: Any) -> tuple[Stage, ...]:
+    first = round(steps * soft)
+    more |= {"reach_rate": 10.0, "evaluate_every": max(steps // 5, 1)}
+    last = Stage(name="last", steps=steps - first, cut=True if learned else None, **more)
+    if not first:
+        return (last,)
+    return (Stage(name="first", steps=first, cut=False if learned else None, **more), last)

@@ -180,6 +180,10 @@ def _mechanisms(
     def made(layer: int) -> Mechanism:
         own = dict(asked[layer] if isinstance(asked, list) else asked)
         own |= stage.mechanism or {}
+        if stage.cut is not None or stage.windows is not None:
+            # What is wrong with it is said, also where the stage has something else in its place.
+            with torch.random.fork_rng(devices=[]):
+                _mechanism(own, layer, sizes, causal)
         own |= _staged(stage, own["kind"], layer, sizes.layers)
         return _mechanism(own, layer, sizes, causal)
 

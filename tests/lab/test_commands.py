@@ -100,7 +100,7 @@ def test_a_dry_run_says_what_it_would_take(
     # Neither runs nor tokens are kept.
     assert {own: own.read_bytes() for own in tmp_path.rglob("*") if own.is_file()} == before
     assert "every run has" in text and "mechanism.mean_reach 3" in text
-    assert "stages.train.batch 2" in text
+    assert "stages.first.batch 2" in text
     for row in ("window, seed 0", "window, seed 1", "learned, seed 0", "learned, seed 1"):
         assert row in text
     # Two heads, each with a matrix of 8 × 8 and a vector.

@@ -41,8 +41,12 @@ def naive(made: LearnedWindow, q: Tensor, k: Tensor, v: Tensor, setting: Setting
         share = torch.zeros(heads, n, dtype=torch.float64)
         for h in range(heads):
             for i in range(n):
-                hidden = torch.tanh(q[b, h, i].double() @ made.W_p[h].double())
-                share[h, i] = math.exp(float(hidden @ made.U_d[h].double()))
+                seen = torch.ones(DIM) if made.shared == "tokens" else q[b, h, i]
+                hidden = torch.tanh(seen.double() @ made.W_p[h].double())
+                share[h, i] = float(hidden @ made.U_d[h].double())
+        if made.shared == "heads":
+            share[:] = sum(share[h] for h in range(heads)) / heads
+        share = share.exp()
         counted = [i for i in range(n) if real[i] and not whole[i]]
         asked = share[:, counted]
         low, high = 0.0, made.max_reach / float(asked.min())
@@ -83,8 +87,21 @@ def test_formula(soft: bool, tokens: bool) -> None:
     torch.testing.assert_close(found[1, :, :22], expected[1, :, :22], atol=2e-6, rtol=1e-5)
 
 
-def test_gradients_reach_everything() -> None:
-    made = window().double()
+@pytest.mark.parametrize("shared", ["tokens", "heads"])
+def test_reaches_that_are_shared(shared: Any) -> None:
+    made, (q, k, v) = window(shared=shared), inputs()
+    torch.testing.assert_close(made(q, k, v), naive(made, q, k, v, Setting()), atol=2e-6, rtol=1e-5)
+    reach = made.last_reach
+    assert reach is not None
+    first = reach[:, :, :1] if shared == "tokens" else reach[:, :1]
+    assert torch.equal(reach, first.expand_as(reach))
+    assert reach.unique().numel() > 1
+    assert made.settings["shared"] == shared and "shared=" in repr(made)
+
+
+@pytest.mark.parametrize("shared", [None, "tokens", "heads"])
+def test_gradients_reach_everything(shared: Any) -> None:
+    made = window(shared=shared).double()
     q, k, v = (x.requires_grad_() for x in inputs(1, 9, torch.float64))
     made(q, k, v).square().sum().backward()
     for leaf in (q, k, v, made.W_p, made.U_d):
@@ -230,6 +247,7 @@ def test_cuts_where_it_says() -> None:
     [
         ({"mean_reach": 13}, "at most max_reach"),
         ({"budget": "flops"}, "budget must be"),
+        ({"shared": "layers"}, "shared must be"),
         ({"budget": None}, "initial_variance"),
         ({"initial_variance": 1.0}, "initial_variance"),
         ({"num_heads": 5}, "multiple of num_heads"),

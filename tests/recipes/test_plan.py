@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from longspan.recipes import Plan, Planned, comparison, over_seeds, window_table
+from longspan.recipes import (
+    Plan,
+    Planned,
+    comparison,
+    narrow_windows,
+    over_seeds,
+    window_table,
+)
+from longspan.recipes.narrow_windows import spread
 from longspan.training import RunConfig, Stage
 
 
@@ -28,6 +36,15 @@ def test_places_tell_runs_apart(tmp_path: Path) -> None:
     # Where the runs are kept does not make them others.
     assert replace(one, config=config(output="elsewhere")).place == one.place
     assert one.inside(tmp_path).folder == tmp_path / one.place
+
+
+def test_places_do_not_follow_defaults() -> None:
+    own = config(stages=(Stage(steps=2, batch=4),), mechanism={"kind": "Attention"})
+    assert own.told() == {
+        "task": {"name": "recall", "data": None, "settings": {}},
+        "mechanism": {"kind": "Attention"},
+        "stages": [{"steps": 2, "batch": 4}],
+    }
 
 
 def test_rows_in_order_and_seeds_of_each() -> None:
@@ -59,6 +76,35 @@ def test_window_table_has_the_reports_rows() -> None:
     assert second.reach_from == first.name and second.fresh and second.trains == "all but reach"
     # Every run can be written down and read again.
     assert all(RunConfig.from_dict(run.config.as_dict()) == run.config for run in plan.runs)
+
+
+def test_narrow_windows_change_one_thing_at_a_time() -> None:
+    plan = narrow_windows(start="mini", seeds=(0, 1))
+    assert len(plan.rows) == 34 and len(plan.runs) == 68
+    assert len({run.place for run in plan.runs}) == 68
+    configs = {run.row: run.config for run in plan.runs if run.config.seed == 0}
+    centre = configs["learned 16, without global tokens"]
+    for row, config in configs.items():
+        if not row.startswith("learned 16, ") or "with global" in row or config is centre:
+            continue
+        changed = {
+            name for name in centre.mechanism | config.mechanism  # type: ignore[operator]
+            if centre.mechanism.get(name) != config.mechanism.get(name)  # type: ignore[union-attr]
+        }  # fmt: skip
+        assert len(changed) + (config.stages != centre.stages) == 1, row
+    other = configs["learned 16, with global tokens"]
+    assert other.task["settings"].pop("global_tokens") is True
+    assert centre.task["settings"].pop("global_tokens") is False
+    assert other == centre
+
+
+@pytest.mark.parametrize(("mean", "heads"), [(16, 12), (16, 4), (8, 1)])
+def test_spread_windows_have_their_mean(mean: int, heads: int) -> None:
+    found = spread(mean, heads)
+    assert len(found) == heads and sum(found) == mean * heads
+    assert found == sorted(found) and found[0] >= 1
+    if heads > 1:
+        assert 40 < found[-1] / found[0] < 90
 
 
 def test_mechanisms_are_compared_with_the_same_of_everything_else() -> None:

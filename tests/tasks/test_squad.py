@@ -49,9 +49,10 @@ def write(path: Path, data: Any) -> Path:
     return path
 
 
-def made(path: Path, **settings: Any) -> Squad:
+def made(path: Any, **settings: Any) -> Squad:
     sizes = {"length": 64, "stride": 16, "question_length": 16, "vocabulary": 400}
-    cache = (path if path.is_dir() else path.parent) / "cache"
+    first = path[0] if isinstance(path, list) and path else path
+    cache = (first if first.is_dir() else first.parent) / "cache" if path else None
     task = tasks.make("squad", path, cache=cache, **{**sizes, **settings})
     assert isinstance(task, Squad)
     return task
@@ -112,6 +113,32 @@ def test_scores_are_over_the_questions_that_have_outputs(folder: Path) -> None:
     start, end = right(task, first)
     scores = task.score({first: [(start + 1, end, 1.0)]})
     assert scores == {"f1": 100.0, "exact_match": 100.0, "questions": 1.0}  # "Alps" will do
+
+
+def test_lengths_are_those_of_the_rows(folder: Path) -> None:
+    task = made(folder)
+    for split in ("train", "dev"):
+        rows = [task.batch([n], split).tokens.shape[1] for n in range(len(task.examples(split)))]
+        assert list(task.lengths(split)) == rows
+
+
+def test_several_files_are_read_as_one(tmp_path: Path) -> None:
+    first = write(tmp_path / "a.json", articles())
+    second = write(tmp_path / "b.json", articles())
+    one, both = made(first), made([first, second])
+    for split in ("train", "dev"):
+        alone, found = one._split(split).source, both._split(split).source
+        assert found.contexts == alone.contexts * 2
+        assert len(set(found.groups)) == 2 * len(set(alone.groups))
+        texts = [found.contexts[question.context] for question in found.questions]
+        assert texts == [alone.contexts[question.context] for question in alone.questions] * 2
+    assert both.data == [str(first), str(second)] and len(both.files) == 2
+    again = Squad.from_description(both.describe())
+    assert len(again.train) == len(both.train) == 2 * len(one.train)
+    with pytest.raises(ValueError, match="at least one file"):
+        made([])
+    with pytest.raises(TypeError, match="data must be a path, got int 3"):
+        made([first, 3])
 
 
 def test_long_texts_are_read_through_windows_that_overlap(tmp_path: Path) -> None:

@@ -67,6 +67,11 @@ def knowing(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> Trained:
     return trained
 
 
+def test_windows_know_how_many_tokens_are_global(trained: Trained) -> None:
+    # The question's, with the marks around it.
+    assert [own.most_global for own in trained.model.mechanisms()] == [16 + 3] * 2
+
+
 def test_load_is_there_when_it_is_asked_for(run: Path) -> None:
     assert ls.load is ls.training.load  # type: ignore[attr-defined]
     assert "load" in ls.__all__

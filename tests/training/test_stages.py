@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -297,3 +297,31 @@ def test_sizes_that_do_not_fit(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=says):
             train(config_for(tmp_path / "run", stage(), model=model), task=Tiny())
         (tmp_path / "run" / "config.json").unlink()
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+def test_examples_of_similar_length_come_together(tmp_path: Path, by_length: bool) -> None:
+    class Known(Tiny):
+        """Knows its lengths, and notes its batches."""
+
+        taken: ClassVar[list[list[int]]] = []
+        measured: ClassVar[list[int]] = []
+
+        def lengths(self, split: str = "train") -> list[int]:
+            return [len(self._text(n, split)) for n in range(len(self.examples(split)))]
+
+        def batch(self, numbers: Any, split: str = "train") -> Any:
+            sizes = [len(self._text(n, split)) for n in numbers]
+            if split == "train":
+                self.taken.append(sizes)
+            elif len(numbers) > 1:
+                self.measured += sizes
+            return super().batch(numbers, split)
+
+    config = config_for(tmp_path / "run", stage(steps=10, by_length=by_length))
+    train(config, task=Known())
+    spread = [max(sizes) - min(sizes) for sizes in Known.taken]
+    assert sorted(n for sizes in Known.taken for n in sizes) == sorted(Known().lengths())
+    assert (max(spread) <= 3) == by_length
+    # What is measured is the same in any order; long ones come first.
+    assert Known.measured[:10] == sorted(Known.measured[:10], reverse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from .. import recipes, tasks
 from ..recipes import Plan, Planned
@@ -25,10 +24,11 @@ from ..training import RunConfig, build, load
 from ..training.building import tasks_of
 from ..training.naming import value_of
 from ..training.processes import first_process
-from .comparing import Compared, compared
+from . import table
 from .dry_run import show_plan
 from .predicting import predict as predict_lines
-from .runner import Done, moved_aside, run_plan
+from .records import read_all
+from .runner import moved_aside, run_plan
 
 __all__ = ["add_to"]
 
@@ -45,12 +45,24 @@ Resume = Annotated[
         "is there into the folder 'before', and begin anew.",
     ),
 ]
+Jobs = Annotated[
+    int,
+    typer.Option(min=1, help="Runs at once, each in a process of its own; they share the device."),
+]
+Records = Annotated[
+    Path | None,
+    typer.Option(
+        help="A folder of small records of runs: those that have one are not made again, wherever "
+        "they were made, and the others get one."
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands."""
     for command in (run, compare, report, data, ask, predict):
         app.command()(command)
+    app.command("table")(records_table)
 
 
 def run(
@@ -64,6 +76,8 @@ def run(
     settings: Sets = None,
     output: Folder = Path("runs"),
     resume: Resume = True,
+    jobs: Jobs = 1,
+    records: Records = None,
     option: Annotated[
         list[str] | None, typer.Option(help="name=value, of the recipe's function.")
     ] = None,
@@ -93,7 +107,7 @@ def run(
             with _settings():
                 show_plan(wide, plan, folder if resume else None)
             return
-        _run(console, plan, folder, resume=resume)
+        _run(console, plan, folder, resume=resume, jobs=jobs, records=records)
 
 
 def compare(
@@ -112,6 +126,8 @@ def compare(
     settings: Sets = None,
     output: Folder = Path("runs"),
     resume: Resume = True,
+    jobs: Jobs = 1,
+    records: Records = None,
 ) -> None:
     """Train the same model with several mechanisms, over seeds, and compare them."""
     console = Console(highlight=False)
@@ -127,7 +143,7 @@ def compare(
                 length=length,
                 seeds=seeds,
             ).with_set(settings or [])
-        _run(console, plan, output, resume=resume)
+        _run(console, plan, output, resume=resume, jobs=jobs, records=records)
 
 
 def report(
@@ -139,6 +155,21 @@ def report(
     with errors_in_one_line():
         found = [run for given in runs for run in _runs_in(given)]
         say(console, f"saved {write_report(found, output)}")
+
+
+def records_table(
+    records: Annotated[Path, typer.Argument(help="A folder of records, as --records leaves it.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file for the table as Markdown.")
+    ] = None,
+) -> None:
+    """Show the table of runs of which there are records."""
+    console = Console(highlight=False)
+    with errors_in_one_line():
+        done = read_all(records)
+        table.show(console, records.name, done)
+        if output is not None:
+            say(console, f"saved {table.save(done, output)}")
 
 
 def data(
@@ -267,8 +298,12 @@ def _named(options: list[str]) -> dict[str, Any]:
     return found
 
 
-def _run(console: Console, plan: Plan, folder: Path, *, resume: bool) -> None:
+def _run(
+    console: Console, plan: Plan, folder: Path, *, resume: bool, jobs: int, records: Path | None
+) -> None:
     first = first_process()
+    if jobs > 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("--jobs is for runs of one process each: leave it out, or the launcher")
     if not first:
         # Several processes train; one of them speaks.
         console = Console(quiet=True)
@@ -279,13 +314,26 @@ def _run(console: Console, plan: Plan, folder: Path, *, resume: bool) -> None:
     say(console, plan.title, "bold")
     if plan.about:
         say(console, plan.about)
-    done = run_plan(plan, folder, say=lambda text: say(console, text))
+
+    def told(text: str) -> None:
+        say(console, text)
+
+    if jobs > 1:
+        # Claims are locks of files, which not every system has.
+        from .jobs import run_at_once
+
+        done = run_at_once(plan, folder, jobs=jobs, records=records, say=told)
+    else:
+        done = run_plan(plan, folder, records=records, say=told)
     if not first:
         return
-    _show(console, plan, done)
-    runs = [folder / planned.place for planned, _ in done]
-    path = write_report(runs, folder / "report.html")
-    say(console, f"report: {path}")
+    table.show(console, plan.title, done)
+    table.save(done, folder / "table.md")
+    # Of runs that were made elsewhere there may be records alone.
+    places = [folder / planned.place for planned in plan.runs]
+    runs = [place for place in places if (place / "config.json").is_file()]
+    if runs:
+        say(console, f"report: {write_report(runs, folder / 'report.html')}")
 
 
 def _check(plan: Plan) -> None:
@@ -314,31 +362,6 @@ def _settings() -> Iterator[None]:
         yield
     except TypeError as error:
         raise ValueError(str(error)) from error
-
-
-def _show(console: Console, plan: Plan, done: list[Done]) -> None:
-    first = done[0][1]
-    name = str(first["metric"])
-    lower = bool(first.get("lower_is_better"))
-    table = Table(title=plan.title, box=box.SIMPLE, pad_edge=False)
-    table.add_column("")
-    for column in (name, "better than the first", "pairs", "tokens/s", "memory", "seconds"):
-        table.add_column(column, justify="right")
-    for row in compared(done, lower_is_better=lower):
-        table.add_row(*_cells(row))
-    console.print(table)
-
-
-def _cells(row: Compared) -> list[str]:
-    return [
-        row.row,
-        str(row.quality),
-        "" if row.better is None else f"{row.better:.0%}",
-        "—" if row.pairs is None else f"{row.pairs.mean:,.0f}",
-        "—" if row.tokens_per_second is None else f"{row.tokens_per_second.mean:,.0f}",
-        "—" if row.peak_memory is None else f"{row.peak_memory / 2**20:,.0f} MiB",
-        f"{row.seconds:,.0f}",
-    ]
 
 
 def _runs_in(folder: Path) -> list[Path]:

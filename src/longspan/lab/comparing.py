@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from .runner import Done
+from .records import Done
 
 __all__ = ["Compared", "Spread", "compared", "share_better"]
 

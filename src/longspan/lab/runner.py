@@ -11,31 +11,50 @@ from ..recipes import Plan, Planned
 from ..training import train
 from ..training.accelerating import accelerator_for
 from ..training.processes import first_process, wait
+from .records import Done, keep, kept
 
-__all__ = ["Done", "moved_aside", "results_of", "run_plan"]
+__all__ = ["finished", "moved_aside", "results_of", "run_plan", "take_up"]
 
 RESULT = "result.json"
 
-Done = tuple[Planned, dict[str, Any]]
 
-
-def run_plan(plan: Plan, folder: Path, *, say: Callable[[str], None]) -> list[Done]:
+def run_plan(
+    plan: Plan, folder: Path, *, records: Path | None = None, say: Callable[[str], None]
+) -> list[Done]:
     """Takes up every run that has no result yet, in the plan's order; one that was stopped goes on
     where its last checkpoint is.
 
     Args:
         folder: of all the runs.
+        records: a folder of records: runs that have one are not made again, and the others get one
+            when they end.
         say: told what happens.
     """
     found: list[Done] = []
     for number, planned in enumerate(plan.runs, 1):
-        config = planned.inside(folder)
-        result = _result(config.folder)
-        if result is None:
-            say(f"{number} of {len(plan.runs)}: {planned.row}, seed {config.seed}")
-            result = train(config, resume=True)
-        found.append((planned, result))
+        done = finished(planned, folder, records)
+        if done is None:
+            say(f"{number} of {len(plan.runs)}: {planned.row}, seed {planned.config.seed}")
+            done = take_up(plan, planned, folder, records)
+        found.append(done)
     return found
+
+
+def take_up(plan: Plan, planned: Planned, folder: Path, records: Path | None) -> Done:
+    """Makes one run, or goes on with it."""
+    config = planned.inside(folder)
+    result = train(config, resume=True)
+    if records is not None and first_process():
+        keep(records, plan, planned, config.folder)
+    return planned, result
+
+
+def finished(planned: Planned, folder: Path, records: Path | None) -> Done | None:
+    """What a run has come to, if it has ended, here or where its record is from."""
+    if records is not None:
+        return kept(records, planned)
+    result = _result(folder / planned.place)
+    return None if result is None else (planned, result)
 
 
 def moved_aside(plan: Plan, folder: Path) -> list[tuple[Path, Path]]:
@@ -68,8 +87,8 @@ def _free(folder: Path, name: str) -> Path:
 
 def results_of(plan: Plan, folder: Path) -> list[Done]:
     """The runs of a plan that have a result."""
-    done = [(planned, _result(folder / planned.place)) for planned in plan.runs]
-    return [(planned, result) for planned, result in done if result is not None]
+    done = [finished(planned, folder, None) for planned in plan.runs]
+    return [one for one in done if one is not None]
 
 
 def _result(run: Path) -> dict[str, Any] | None:

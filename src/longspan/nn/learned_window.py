@@ -19,6 +19,7 @@ from .running import mean_of_all, recomputing
 __all__ = ["LearnedWindow"]
 
 BUDGETS = ("reach", "variance", "pairs", None)
+SHARED = ("tokens", "heads", None)
 
 # How much of the running factor of a causal window each training step replaces.
 MOMENTUM = 0.05
@@ -65,6 +66,9 @@ class LearnedWindow(Mechanism):
         initial_variance: where a free window (`budget=None`) starts.
         causal: no token looks ahead.
         soft: pairs are weighed but none is cut, up to `max_reach`: the first of two stages.
+        shared: `"heads"`: a token has one reach for all heads, from the mean of their z.
+            `"tokens"`: a head has one for all tokens, its network's answer to ones in place of a
+            query. None: each token and head has its own.
         most_global: no sample has more global tokens than this, padded ones not counted. A mask
             does not say how many it marks: a GPU, which is not waited for, looks for as many as
             there are tokens unless it is told. More of them raise on a CPU, and give NaN in their
@@ -92,6 +96,7 @@ class LearnedWindow(Mechanism):
         initial_variance: float | None = None,
         causal: bool = False,
         soft: bool = False,
+        shared: Literal["tokens", "heads"] | None = None,
         most_global: int | None = None,
     ) -> None:
         super().__init__()
@@ -105,6 +110,10 @@ class LearnedWindow(Mechanism):
             raise ValueError(
                 "LearnedWindow: budget must be 'reach', 'variance', 'pairs' or None, got "
                 f"{describe(budget)}"
+            )
+        if shared not in SHARED:
+            raise ValueError(
+                f"LearnedWindow: shared must be 'tokens', 'heads' or None, got {describe(shared)}"
             )
         if budget is not None and not 0 < mean_reach <= max_reach:
             raise ValueError(
@@ -121,7 +130,7 @@ class LearnedWindow(Mechanism):
         self.mean_reach, self.max_reach = float(mean_reach), max_reach
         self.threshold, self.budget, self.soft = threshold, budget, soft
         self.is_causal, self.initial_variance = causal, initial_variance
-        self.most_global = most_global
+        self.shared, self.most_global = shared, most_global
         start = variance_of(mean_reach, threshold) if initial_variance is None else initial_variance
         self.start_reach = variance_of(1.0, threshold) ** -0.5 * start**0.5
         self.W_p = nn.Parameter(torch.empty(num_heads, self.head_dim, self.head_dim))
@@ -154,14 +163,19 @@ class LearnedWindow(Mechanism):
             "initial_variance": self.initial_variance,
             "causal": self.is_causal,
             "soft": self.soft,
+            "shared": self.shared,
             "most_global": self.most_global,
         }
 
     def shares(self, q: Tensor) -> Tensor:
         """r = exp(U_dᵀ tanh(W_p q)), float32 `(B, H, N)`."""
         with torch.autocast(q.device.type, enabled=False):
-            hidden = torch.tanh(_products(q, self.W_p.float()))
-            return torch.einsum("bhne,he->bhn", hidden, self.U_d.float()).exp()
+            seen = q.new_ones(1, *q.shape[1:2], 1, *q.shape[3:]) if self.shared == "tokens" else q
+            hidden = torch.tanh(_products(seen, self.W_p.float()))
+            z = torch.einsum("bhne,he->bhn", hidden, self.U_d.float())
+            if self.shared == "heads":
+                z = z.mean(1, keepdim=True)
+            return z.exp().expand(q.shape[:3])
 
     def reaches(self, q: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         """The real-valued reach c·r of every token and head, before the cap, `(B, H, N)`."""
@@ -279,7 +293,7 @@ class LearnedWindow(Mechanism):
         return (
             f"heads={self.num_heads}, mean_reach={self.mean_reach:g}, max_reach={self.max_reach}, "
             f"threshold={self.threshold}, budget={self.budget!r}, causal={self.is_causal}, "
-            f"soft={self.soft}"
+            f"soft={self.soft}" + ("" if self.shared is None else f", shared={self.shared!r}")
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .comparison import MECHANISMS, comparison
+from .narrow_windows import narrow_windows
 from .plan import Plan, Planned, over_seeds
 from .quick import quick
 from .window_table import window_table
@@ -15,9 +16,14 @@ __all__ = [
     "Plan",
     "Planned",
     "comparison",
+    "narrow_windows",
     "over_seeds",
     "quick",
     "window_table",
 ]
 
-RECIPES: dict[str, Callable[..., Plan]] = {"quick": quick, "window_table": window_table}
+RECIPES: dict[str, Callable[..., Plan]] = {
+    "quick": quick,
+    "narrow_windows": narrow_windows,
+    "window_table": window_table,
+}

@@ -30,7 +30,7 @@ class Planned:
         """A name for the run's folder, which tells it from every other run."""
         if self.name is not None:
             return self.name
-        about = self.config.computes()
+        about = self.config.told()
         told = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
         words = "".join(c if c.isalnum() else "-" for c in self.row.lower())
         short = "-".join(filter(None, words.split("-")))[:48].strip("-")

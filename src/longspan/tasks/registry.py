@@ -6,7 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ NAMES = tuple(sorted(KINDS))
 
 def make(
     name: str,
-    data: str | Path | None = None,
+    data: str | Path | Sequence[str | Path] | None = None,
     *,
     cache: str | Path | None = None,
     **settings: Any,
@@ -42,8 +42,8 @@ def make(
     Args:
         name: one of `NAMES`; or that of a task of one's own, as `package.module:Class` or
             `path/to/file.py:Class`.
-        data: the file or folder to read; None for the sample that ships with longspan, or for a
-            task that is generated.
+        data: the file or folder to read, or a list of files for a task that takes several; None
+            for the sample that ships with longspan, or for a task that is generated.
         cache: the folder for what is made from the data once; `~/.cache/longspan` by default.
         settings: those of the task's class.
     """

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..errors import describe, need_int, need_number
 from .batch import Batch
 from .inputs import Inputs
-from .reading import Splits, path_of, source_of, splits_of
+from .reading import path_of, source_of, splits_of
 from .sample import sample
 from .squad_files import QUESTION_KINDS, Question, Questions, read_questions
 from .squad_metric import best_threshold, exact_match, f1, normalized
@@ -31,12 +31,12 @@ class Squad(TextTask):
     scripts give them.
 
     Args:
-        data: a file, or a folder with one for training (`train…`) and one to be measured on
-            (`dev…`, `val…` or `test…`). A file is SQuAD's JSON (1.1, 2.0, SQuADShifts), or JSONL,
-            CSV or TSV with `question`, `context` and `answer`; plain, .gz or .xz. None for a few
-            articles of SQuAD that ship with longspan.
-        dev: the file to be measured on; without any, a tenth of the articles of `data` is kept
-            for that, the last ones.
+        data: a file, several in a list, or a folder with one for training (`train…`) and one to be
+            measured on (`dev…`, `val…` or `test…`). A file is SQuAD's JSON (1.1, 2.0,
+            SQuADShifts), or JSONL, CSV or TSV with `question`, `context` and `answer`; plain, .gz
+            or .xz. None for a few articles of SQuAD that ship with longspan.
+        dev: the file to be measured on; without any, a tenth of the articles of every file is
+            kept for that, the last ones.
         by: a text is a `"paragraph"`, or a whole `"article"`: its paragraphs, joined.
         length: the most tokens of a row.
         stride: from the begin of a window on a text to the begin of the next; None for half of
@@ -63,7 +63,7 @@ class Squad(TextTask):
 
     def __init__(
         self,
-        data: str | Path | None = None,
+        data: str | Path | Sequence[str | Path] | None = None,
         *,
         dev: str | Path | None = None,
         by: Literal["paragraph", "article"] = "paragraph",
@@ -93,21 +93,26 @@ class Squad(TextTask):
             "vocabulary": vocabulary,
             "no_answer": no_answer,
         }
-        self.data = None if data is None else str(data)
+        learn, measure = self._read(data, dev, by)
+        self.data = _as_text(data)
         self.no_answer = float(no_answer)
         self.length = length
-        learn, measure = self._read(data, dev, by)
         texts = [*learn.contexts, *(question.text for question in learn.questions)]
         self._use(tokenizer_of(tokenizer, texts, vocabulary, cache=cache))
         self.reader = Reader(
             self.tokenizer, length, stride, question_length, global_tokens=global_tokens
         )
+        self.most_global = self.reader.size(question_length, 0) if global_tokens else 0
         self.train = self._windows("train", _learnable(learn), cache)
         self.dev = self._windows("dev", measure, cache)
 
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Windows of these numbers."""
         return self._split(split).batch(numbers)
+
+    def lengths(self, split: str = "train") -> Sequence[int]:
+        """Tokens of the windows."""
+        return self._split(split).lengths()
 
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
         """F1 and exact match over the questions that have a window among the outputs.
@@ -185,20 +190,21 @@ class Squad(TextTask):
         return [(windows.source.questions[n], own) for n, own in found.items()]
 
     def _read(
-        self, data: str | Path | None, dev: str | Path | None, by: Literal["paragraph", "article"]
+        self,
+        data: str | Path | Sequence[str | Path] | None,
+        dev: str | Path | None,
+        by: Literal["paragraph", "article"],
     ) -> tuple[Questions, Questions]:
         """What to learn from and what to be measured on; notes what was read."""
-        other = path_of("squad: dev", dev) if dev is not None else None
-        if data is None:
-            paths = Splits(sample("squad_train.json.xz"), other or sample("squad_dev.json.xz"))
+        files, other = _files(data, dev)
+        self.files = [source_of(path) for path in (*files, other) if path is not None]
+        found = [read_questions(path, by) for path in files]
+        if other is not None:
+            learn, measure = Questions.joined(found), read_questions(other, by)
         else:
-            paths = splits_of(path_of("squad: data", data), other, QUESTION_KINDS)
-        self.files = [source_of(path) for path in paths if path is not None]
-        learn = read_questions(paths[0], by)
-        if paths[1] is not None:
-            measure = read_questions(paths[1], by)
-        else:
-            learn, measure = _apart(learn, paths[0])
+            parts = [_apart(own, path) for own, path in zip(found, files, strict=True)]
+            learn = Questions.joined([own for own, _ in parts])
+            measure = Questions.joined([own for _, own in parts])
         self.misplaced = [*learn.misplaced, *measure.misplaced]
         if self.misplaced:
             count = sum(len(q.answers) for part in (learn, measure) for q in part.questions)
@@ -222,6 +228,27 @@ class Squad(TextTask):
             cache=cache,
         )
         return Windows(self.reader, source, Tokens.read(folder))
+
+
+def _files(
+    data: str | Path | Sequence[str | Path] | None, dev: str | Path | None
+) -> tuple[list[Path], Path | None]:
+    """The files to learn from, and the one to be measured on."""
+    other = path_of("squad: dev", dev) if dev is not None else None
+    if data is None:
+        return [sample("squad_train.json.xz")], other or sample("squad_dev.json.xz")
+    if isinstance(data, Sequence) and not isinstance(data, str):
+        if not data:
+            raise ValueError("squad: data must have at least one file, got an empty list")
+        return [path_of("squad: data", path) for path in data], other
+    paths = splits_of(path_of("squad: data", data), other, QUESTION_KINDS)
+    return [paths.train], paths.dev
+
+
+def _as_text(data: str | Path | Sequence[str | Path] | None) -> str | list[str] | None:
+    if data is None or isinstance(data, str | Path):
+        return None if data is None else str(data)
+    return [str(path) for path in data]
 
 
 def asked(reader: Reader, questions: Sequence[tuple[str, str]]) -> Windows:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -63,6 +63,19 @@ class Questions:
     questions: list[Question] = field(default_factory=list)
     misplaced: list[str] = field(default_factory=list)
     unanswerable: bool = False
+
+    @classmethod
+    def joined(cls, files: Sequence[Questions]) -> Questions:
+        """Those of several files, one after the other."""
+        found = cls()
+        for own in files:
+            texts, articles = len(found.contexts), max(found.groups, default=-1) + 1
+            found.contexts += own.contexts
+            found.groups += [articles + group for group in own.groups]
+            found.questions += [replace(q, context=texts + q.context) for q in own.questions]
+            found.misplaced += own.misplaced
+            found.unanswerable |= own.unanswerable
+        return found
 
     def part(self, groups: set[int]) -> Questions:
         """The texts and questions of some articles."""

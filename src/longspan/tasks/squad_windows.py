@@ -124,14 +124,17 @@ class Reader:
 
     def windows(self, question: int, count: int, asked: int) -> list[Window]:
         """All windows of a question of `asked` tokens on a text of `count`."""
-        asked = min(asked, self.question_length)
-        room = self.length - 2 - len(self._middle) - asked
+        room = self.length - self.size(asked, 0)
         found, low = [], 0
         while True:
             found.append(Window(question, low, min(low + room, count)))
             if low + room >= count:
                 return found
             low += self.stride
+
+    def size(self, asked: int, part: int) -> int:
+        """Tokens of a row with `part` of a text and a question of `asked` tokens."""
+        return 2 + len(self._middle) + min(asked, self.question_length) + part
 
     def question(self, tokens: Tensor) -> Tensor:
         """What stands before the text: first mark, question, the mark or marks in the middle."""
@@ -163,6 +166,13 @@ class Windows(Sequence[Window]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._windows[index]
+
+    def lengths(self) -> list[int]:
+        """Tokens of each."""
+        return [
+            self.reader.size(len(self.tokens.questions[own.question]), own.high - own.low)
+            for own in self._windows
+        ]
 
     def question_of(self, number: int) -> Question:
         """The question of a window."""

@@ -76,6 +76,8 @@ class Task(ABC):
         end: the token that ends what a model writes, where it writes.
         reads: the fields of a record of new input; none for a task that predicts nothing of it.
         documents: those of them that may be long, and are not repeated beside a prediction.
+        most_global: how many global tokens an example has at most; None where nobody knows. A GPU
+            that is told need not be asked.
     """
 
     name: ClassVar[str]
@@ -90,15 +92,22 @@ class Task(ABC):
     dev: Sequence[Any]
     settings: dict[str, Any]
     files: list[SourceFile]
-    data: str | None
+    data: str | list[str] | None
     called: str | None = None
     end: int | None = None
     reads: tuple[str, ...] = ()
     documents: tuple[str, ...] = ()
+    most_global: int | None = None
 
     @abstractmethod
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Examples of these numbers, side by side."""
+
+    def lengths(self, split: str = "train") -> Sequence[int] | None:
+        """How many tokens the examples have; None where that is not known beforehand, or all have
+        as many.
+        """
+        return None
 
     @abstractmethod
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:

@@ -106,7 +106,7 @@ def build(config: RunConfig, stage: Stage, task: Task, tasks: list[Task]) -> Lea
     sizes = sizes_of(config, tasks)
 
     def mechanisms(causal: bool) -> Callable[[int], Mechanism]:
-        return _mechanisms(config, stage, sizes, causal)
+        return _mechanisms(config, stage, sizes, causal, tasks)
 
     torch.manual_seed(config.seed)
     body: nn.Module
@@ -155,7 +155,7 @@ def _started(config: RunConfig, stage: Stage, objective: Objective, tasks: list[
             heads=theirs.num_attention_heads,
             length=length,
         )
-        body = hf.from_bert(config.start, _mechanisms(config, stage, sizes, False), length)
+        body = hf.from_bert(config.start, _mechanisms(config, stage, sizes, False, tasks), length)
     else:
         raise ValueError(
             f"start: {config.start} is a {theirs.model_type}; {', '.join(BERTS)} take any "
@@ -167,9 +167,13 @@ def _started(config: RunConfig, stage: Stage, objective: Objective, tasks: list[
 
 
 def _mechanisms(
-    config: RunConfig, stage: Stage, sizes: Config, causal: bool
+    config: RunConfig, stage: Stage, sizes: Config, causal: bool, tasks: list[Task]
 ) -> Callable[[int], Mechanism]:
     """A mechanism for the number of a layer."""
+    filled = {
+        "embed_dim": sizes.width, "num_heads": sizes.heads, "length": sizes.length,
+        "causal": causal, "most_global": _most_global(tasks),
+    }  # fmt: skip
     asked = config.mechanism or {"kind": "Attention"}
     if isinstance(asked, list) and len(asked) != sizes.layers:
         raise ValueError(
@@ -183,9 +187,9 @@ def _mechanisms(
         if stage.cut is not None or stage.windows is not None:
             # What is wrong with it is said, also where the stage has something else in its place.
             with torch.random.fork_rng(devices=[]):
-                _mechanism(own, layer, sizes, causal)
+                _mechanism(own, filled | {"seed": layer}, causal)
         own |= _staged(stage, own["kind"], layer, sizes.layers)
-        return _mechanism(own, layer, sizes, causal)
+        return _mechanism(own, filled | {"seed": layer}, causal)
 
     return made
 
@@ -215,7 +219,14 @@ def _staged(stage: Stage, kind: str, layer: int, layers: int) -> dict[str, Any]:
     return found
 
 
-def _mechanism(asked: dict[str, Any], layer: int, sizes: Config, causal: bool) -> Mechanism:
+def _most_global(tasks: list[Task]) -> int | None:
+    """How many global tokens an example has at most; None where that is not known."""
+    known = [own.most_global for own in tasks if own.most_global is not None]
+    return max(known) or None if len(known) == len(tasks) else None
+
+
+def _mechanism(asked: dict[str, Any], filled: dict[str, Any], causal: bool) -> Mechanism:
+    """A mechanism by its description, with what it leaves out filled in."""
     kind = asked["kind"]
     if kind == "Attention":
         check_keys("mechanism Attention", asked, ("kind", *DESCRIBED))
@@ -234,13 +245,11 @@ def _mechanism(asked: dict[str, Any], layer: int, sizes: Config, causal: bool) -
         return mechanism_from(asked)
     known = inspect.signature(KINDS[kind]).parameters
     check_keys(f"mechanism {kind}", asked, ("kind", *known))
-    own: dict[str, Any] = {"embed_dim": sizes.width, "num_heads": sizes.heads}
-    own |= {"length": sizes.length, "causal": causal, "seed": layer}
-    filled = {name: value for name, value in own.items() if name in known} | asked
+    whole = {name: value for name, value in filled.items() if name in known} | asked
     for name, parameter in known.items():
-        if parameter.default is inspect.Parameter.empty and name not in filled:
+        if parameter.default is inspect.Parameter.empty and name not in whole:
             raise ValueError(f"mechanism {kind}: {name} is missing")
-    return mechanism_from(filled)
+    return mechanism_from(whole)
 
 
 def _draw(module: nn.Module, seed: int) -> None:

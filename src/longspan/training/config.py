@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -127,6 +127,14 @@ class RunConfig:
         """As `as_dict`, without what makes no other run of it."""
         return {key: value for key, value in self.as_dict().items() if key not in BESIDE}
 
+    def told(self) -> dict[str, Any]:
+        """What of it is other than by default: a setting that a later version adds leaves the names
+        of runs as they are.
+        """
+        found = _without_defaults(self, self.computes())
+        stages = zip(self.stages, self.computes()["stages"], strict=True)
+        return found | {"stages": [_without_defaults(own, values) for own, values in stages]}
+
     def save(self, path: str | Path) -> None:
         Path(path).write_text(json.dumps(self.as_dict(), indent=2) + "\n", encoding="utf-8")
 
@@ -193,3 +201,16 @@ def _places(owner: list[Any], path: str, key: str) -> list[int]:
         return [int(key)]
     known = [str(name) for name in names] + [str(place) for place in range(len(owner))]
     raise ValueError(unknown(f"--set {path}", key, known))
+
+
+def _without_defaults(owner: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Of the fields of a dataclass, those with a value of their own."""
+    defaults = {
+        own.name: own.default if own.default_factory is MISSING else own.default_factory()
+        for own in fields(owner)
+    }
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in defaults or getattr(owner, name) != defaults[name]
+    }

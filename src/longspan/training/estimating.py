@@ -166,7 +166,9 @@ def _measured(
     were measured at once.
     """
     stage, device = stepper.stage, stepper.accelerator.device
-    sampler = Sampler(len(task.train), seed)
+    lengths = task.lengths("train") if stage.by_length else None
+    size = stage.batch * stage.accumulate
+    sampler = Sampler(len(task.train), seed, lengths=lengths, size=size)
     made = 0
 
     def steps(batch: int, accumulate: int) -> Callable[[], object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ def outputs_of(
         told: how many of how many examples of this process are done.
     """
     was, objective = learner.training, learner.objective
-    own = numbers[process_number() :: process_count()]
+    own = _by_length(task.lengths(split), numbers)[process_number() :: process_count()]
     outputs: dict[int, Any] = {}
     total, count = 0.0, 0
     pairs = Pairs()
@@ -64,10 +64,16 @@ def outputs_of(
     if process_count() > 1:
         parts = gathered([[number, own] for number, own in outputs.items()], device)
         outputs = {number: objective.restored(own) for part in parts for number, own in part}
-        outputs = {number: outputs[number] for number in numbers}
         total, whole = summed([total, float(count)], device)
         count = int(whole)
-    return outputs, total, count, pairs.summed(device)
+    return {number: outputs[number] for number in numbers}, total, count, pairs.summed(device)
+
+
+def _by_length(lengths: Sequence[int] | None, numbers: list[int]) -> list[int]:
+    """Long examples first, so that less is padding, and too little memory shows at once."""
+    if lengths is None:
+        return numbers
+    return sorted(numbers, key=lambda number: -lengths[number])
 
 
 def evaluate(

@@ -179,8 +179,13 @@ def run_steps(
         save: called when a checkpoint is due, after what is due besides.
     """
     stage, device = stepper.stage, stepper.accelerator.device
-    sampler = Sampler(len(task.train), seed * 7919 + place.stage)
     mine, processes = process_number(), process_count()
+    sampler = Sampler(
+        len(task.train),
+        seed * 7919 + place.stage,
+        lengths=task.lengths("train") if stage.by_length else None,
+        size=stage.batch * stage.accumulate * processes,
+    )
     stepper.model.train()
     begin, before = time.perf_counter(), place.seconds
     with progress(stage.name, place.done, stage.steps, mine == 0) as shown:

@@ -47,6 +47,8 @@ class Stage:
             earlier stage, or the folder of another run.
         fresh: starts with the initial weights again.
         task: what is another in this stage: `{"settings": {…}}`, or with a `name` another task.
+        by_length: examples of a step are of similar length, where the task knows their lengths:
+            less is padding.
         accumulate: batches whose gradients are summed for a step.
         checkpointing: blocks are computed again in the backward pass, which saves memory.
         record_every: steps between two lines of metrics.
@@ -76,6 +78,7 @@ class Stage:
     reach_from: str | None = None
     fresh: bool = False
     task: dict[str, Any] | None = None
+    by_length: bool = False
     accumulate: int = 1
     checkpointing: bool = False
     record_every: int = 10
@@ -102,7 +105,7 @@ class Stage:
             need_number(f"Stage {self.name!r}: {name}", value)
             if value < 0 or (name in ("clip", "eps") and value == 0):
                 raise ValueError(f"Stage {self.name!r}: {name} must not be below 0, got {value}")
-        for name in ("fresh", "checkpointing"):
+        for name in ("fresh", "by_length", "checkpointing"):
             need_bool(f"Stage {self.name!r}: {name}", getattr(self, name))
         if self.cut is not None:
             need_bool(f"Stage {self.name!r}: cut", self.cut)

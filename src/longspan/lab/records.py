@@ -1,0 +1,114 @@
+"""Records: what is left of runs when their weights are gone, small enough to be kept beside code.
+
+A folder of records is a table that fills over time, on whatever machine: a run that has a record is
+not made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Any
+
+from ..recipes import Plan, Planned
+from ..training import RunConfig
+from ..training.records import write_json
+
+__all__ = ["Done", "keep", "kept", "read_all"]
+
+# A run, and its `result.json`.
+Done = tuple[Planned, dict[str, Any]]
+
+# Settings of tasks that are paths.
+PATHS = ("cache", "dev", "tokenizer")
+
+# Lines of a run's metrics that a record has at most, besides its evaluations, and what it has of
+# each, where that is there.
+MOST_LINES = 20
+IN_LINES = ("step", "stage", "kind", "loss", "metric")
+
+
+def kept(folder: Path, planned: Planned) -> Done | None:
+    """The record of a run, if there is one."""
+    path = folder / _name(planned)
+    return _read(path) if path.is_file() else None
+
+
+def keep(folder: Path, plan: Plan, planned: Planned, run: Path) -> Path:
+    """Writes the record of a run that has ended; returns its path."""
+    order = plan.rows.index(planned.row)
+    record = {
+        "row": planned.row,
+        "order": order,
+        "config": _without_places(planned.config).as_dict(),
+        "result": json.loads((run / "result.json").read_text(encoding="utf-8")),
+        "metrics": _lines(run / "metrics.jsonl"),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / _name(planned)
+    write_json(path, record)
+    return path
+
+
+def read_all(folder: Path) -> list[Done]:
+    """All records of a folder: rows in their order, seeds in theirs."""
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise ValueError(f"{folder} has no records")
+    found = [(json.loads(path.read_text(encoding="utf-8")), path) for path in paths]
+    for record, path in found:
+        if not isinstance(record, dict) or not {"row", "order", "config", "result"} <= set(record):
+            raise ValueError(f"{path} is no record of a run")
+    found.sort(key=lambda own: (own[0]["order"], own[0]["config"]["seed"]))
+    return [_done(record) for record, _ in found]
+
+
+def _read(path: Path) -> Done:
+    return _done(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _done(record: dict[str, Any]) -> Done:
+    planned = Planned(row=record["row"], config=RunConfig.from_dict(record["config"]))
+    return planned, record["result"]
+
+
+def _name(planned: Planned) -> str:
+    """The same on every machine."""
+    own = replace(planned, config=_without_places(planned.config), name=None)
+    return f"{own.place}.json"
+
+
+def _without_places(config: RunConfig) -> RunConfig:
+    """With the names of files and folders, not where they lie."""
+    settings = {
+        name: _names(value) if name in PATHS else value
+        for name, value in config.task["settings"].items()
+    }
+    task = {**config.task, "data": _names(config.task["data"]), "settings": settings}
+    return replace(config, task=task, start=_names(config.start), output="runs")
+
+
+def _names(paths: Any) -> Any:
+    if isinstance(paths, str | PurePath):
+        return PurePath(paths).name
+    if isinstance(paths, Sequence):
+        return [_names(path) for path in paths]
+    return paths
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Evaluations, and some of the other lines, spread over the run."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    others = [line for line in lines if line["kind"] != "dev"]
+    step = max(-(-len(others) // MOST_LINES), 1)
+    chosen = {id(line) for line in others[::-1][::step]}
+    return [_short(line) for line in lines if line["kind"] == "dev" or id(line) in chosen]
+
+
+def _short(line: dict[str, Any]) -> dict[str, Any]:
+    found = {name: line[name] for name in IN_LINES if name in line}
+    if "reach" in line:
+        found["reach"] = [round(layer["mean"], 3) for layer in line["reach"]["layer"]]
+    return found

@@ -1,0 +1,121 @@
+"""Records of runs, tables of them, and several runs at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.lab.test_commands import SMALL, ran
+
+pytest.importorskip("accelerate")
+
+ARGUMENTS = [
+    "compare", "recall", "--mechanisms", "window,learned", "--seeds", "2", "--reach", "2",
+    "--length", "80", *SMALL,
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of two at once, in `runs`, and their records, in `records`."""
+    place = tmp_path_factory.mktemp("made")
+    runs, records = str(place / "runs"), str(place / "records")
+    text = ran(*ARGUMENTS, "-o", runs, "--records", records, "--jobs", "2")
+    assert "4 of 4" in text and "report:" in text
+    return place
+
+
+def test_runs_at_once_are_those_of_one_after_the_other(made: Path, tmp_path: Path) -> None:
+    ran(*ARGUMENTS, "-o", str(tmp_path))
+    for path in tmp_path.glob("*/result.json"):
+        other = made / "runs" / path.parent.name / "result.json"
+        results = [json.loads(own.read_text()) for own in (path, other)]
+        assert results[0]["metrics"] == results[1]["metrics"]
+    assert len(list(tmp_path.glob("*/result.json"))) == 4
+
+
+def test_runs_with_a_record_are_not_made_again(made: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    shutil.copytree(made / "records", records)
+    text = ran(*ARGUMENTS, "-o", str(tmp_path / "runs"), "--records", str(records))
+    assert " of 4" not in text and "accuracy" in text and "report:" not in text
+    # One is lost, and made again.
+    lost = sorted(records.glob("*.json"))[0]
+    before = json.loads(lost.read_text())
+    lost.unlink()
+    text = ran(*ARGUMENTS, "-o", str(tmp_path / "runs"), "--records", str(records))
+    assert text.count(" of 4: ") == 1 and "report:" in text
+    after = json.loads(lost.read_text())
+    assert after["result"]["metrics"] == before["result"]["metrics"]
+    assert after["config"] == before["config"]
+
+
+def test_records_are_small_and_have_no_places(made: Path) -> None:
+    paths = list((made / "records").glob("*.json"))
+    assert len(paths) == 4
+    for path in paths:
+        text = path.read_text()
+        assert len(text) < 10_000 and str(made) not in text
+        record = json.loads(text)
+        kinds = [line["kind"] for line in record["metrics"]]
+        assert "dev" in kinds and "train" in kinds
+        if record["row"] == "learned":
+            trained = [line for line in record["metrics"] if line["kind"] == "train"]
+            assert all(len(line["reach"]) == 1 for line in trained)
+
+
+def test_names_of_records_follow_files_not_places() -> None:
+    from longspan.lab.records import _name
+    from longspan.recipes import Planned
+    from longspan.training import RunConfig, Stage
+
+    def name(data: object, start: str, seed: int = 0) -> str:
+        config = RunConfig(
+            task={"name": "squad", "data": data, "settings": {"tokenizer": start}},
+            start=start, stages=(Stage(steps=1),), output="a", seed=seed,
+        )  # fmt: skip
+        return _name(Planned(row="a row", config=config))
+
+    assert name("/here/squad", "/here/mini") == name("there/squad", "mini")
+    assert name(["/a/x.json", "/a/y.json"], "m") == name(["/b/x.json", "/b/y.json"], "m")
+    assert name("/here/squad", "mini") != name("/here/cuad", "mini")
+    assert name("squad", "mini") != name("squad", "mini", seed=1)
+
+
+def test_the_table_of_records(made: Path, tmp_path: Path) -> None:
+    path = tmp_path / "table.md"
+    text = ran("table", str(made / "records"), "-o", str(path))
+    assert "window" in text and "saved" in text
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("|  | accuracy | better than the first | pairs |")
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| window", "| learned"]
+    # Seconds and tokens a second are the same, since they are from the same runs.
+    assert path.read_text() == (made / "runs" / "table.md").read_text()
+    assert "has no records" in ran("table", str(tmp_path / "none"), code=2)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.json").write_text("{}")
+    assert "is no record" in ran("table", str(tmp_path / "other"), code=2)
+
+
+def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    plan = tmp_path / "mine.py"
+    plan.write_text(
+        "from dataclasses import replace\n"
+        "from longspan.recipes import Plan, comparison\n"
+        "def recipe():\n"
+        "    plan = comparison('recall', ('window',), seeds=2, length=80)\n"
+        "    wrong = replace(plan.runs[1].config, seed=7)\n"
+        "    return replace(plan, runs=(plan.runs[0], replace(plan.runs[1], config=wrong)))\n"
+    )
+    # What is there is of another configuration.
+    text = ran("run", str(plan), *SMALL, "-o", str(folder), "--jobs", "2")
+    assert "2 of 2" in text
+    (run,) = folder.glob("*seed7*")
+    (run / "result.json").unlink()
+    (run / "config.json").write_text("not JSON")
+    text = ran("run", str(plan), *SMALL, "-o", str(folder), "--jobs", "2", code=2)
+    assert "jobs" in text and ".log" in text

@@ -299,6 +299,26 @@ def test_sizes_that_do_not_fit(tmp_path: Path) -> None:
         (tmp_path / "run" / "config.json").unlink()
 
 
+def test_half_a_checkpoint_is_trained_in_float32(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.BertConfig(
+        vocab_size=16, intermediate_size=24, max_position_embeddings=24, **sizes
+    )
+    transformers.BertModel(config).half().save_pretrained(tmp_path / "bert")
+    run = config_for(tmp_path / "run", stage(steps=2), start=str(tmp_path / "bert"), model={})
+    run = RunConfig(**{**run.as_dict(), "model": {}, "stages": run.stages, "mechanism": LEARNED})
+    capfd.readouterr()
+    train(run, task=Tiny(objective="spans"))
+    found = weights(tmp_path / "run", "train")
+    assert {own.dtype for name, own in found.items() if "factor" not in name} == {torch.float32}
+    # Nobody sees a bar move where there is no terminal.
+    assert "Loading weights" not in capfd.readouterr().err
+    assert transformers.utils.logging.is_progress_bar_enabled()
+
+
 @pytest.mark.parametrize("by_length", [False, True])
 def test_examples_of_similar_length_come_together(tmp_path: Path, by_length: bool) -> None:
     class Known(Tiny):

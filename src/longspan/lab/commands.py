@@ -95,7 +95,7 @@ def run(
     One that was stopped goes on where its last checkpoint is; --resume says so, and need not be
     given. Several processes are the same command, behind accelerate launch -m or torchrun -m.
     """
-    console = Console(highlight=False)
+    console = _console()
     with errors_in_one_line():
         with _settings():
             plan = _plan(recipe, option or []).with_set(settings or [])
@@ -103,9 +103,8 @@ def run(
         there = recipe not in recipes.RECIPES and Path(recipe).is_dir()
         folder = Path(recipe).resolve().parent if there else output
         if dry_run:
-            wide = console if sys.stdout.isatty() else Console(highlight=False, width=120)
             with _settings():
-                show_plan(wide, plan, folder if resume else None)
+                show_plan(console, plan, folder if resume else None)
             return
         _run(console, plan, folder, resume=resume, jobs=jobs, records=records)
 
@@ -130,7 +129,7 @@ def compare(
     records: Records = None,
 ) -> None:
     """Train the same model with several mechanisms, over seeds, and compare them."""
-    console = Console(highlight=False)
+    console = _console()
     with errors_in_one_line():
         with _settings():
             plan = recipes.comparison(
@@ -151,7 +150,7 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("report.html"),
 ) -> None:
     """Write one HTML file about runs."""
-    console = Console(highlight=False)
+    console = _console()
     with errors_in_one_line():
         found = [run for given in runs for run in _runs_in(given)]
         say(console, f"saved {write_report(found, output)}")
@@ -164,7 +163,7 @@ def records_table(
     ] = None,
 ) -> None:
     """Show the table of runs of which there are records."""
-    console = Console(highlight=False)
+    console = _console()
     with errors_in_one_line():
         done = read_all(records)
         table.show(console, records.name, done)
@@ -180,7 +179,7 @@ def data(
     option: Annotated[list[str] | None, typer.Option(help="name=value, of the task.")] = None,
 ) -> None:
     """Read a task's data, and say what is in it."""
-    console = Console(highlight=False)
+    console = _console()
     with errors_in_one_line():
         with _settings():
             made = tasks.make(task, source, **_named(option or []))
@@ -203,7 +202,7 @@ def ask(
     ] = False,
 ) -> None:
     """Ask a trained model a question about a document."""
-    console = Console(highlight=False)
+    console = _console()
     with errors_in_one_line():
         from ..tasks.reading import read_text
 
@@ -237,7 +236,7 @@ def predict(
     output: Annotated[Path, typer.Option("--output", "-o", help="Gets a JSON line for each.")],
 ) -> None:
     """Predict for a file of new input; a call that was stopped goes on."""
-    console = Console(highlight=False)
+    console = _console()
     with errors_in_one_line():
         trained = load(run)
         columns, quiet = bar_columns("predictions"), not sys.stdout.isatty()
@@ -285,6 +284,11 @@ def _called(function: Any, name: str, options: dict[str, Any]) -> Plan:
     if not isinstance(plan, Plan):
         raise ValueError(f"{name} gives no Plan, but {type(plan).__name__}")
     return plan
+
+
+def _console() -> Console:
+    """Where it says things; a file has room for the names of rows."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 def _named(options: list[str]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,9 +146,11 @@ def _started(config: RunConfig, stage: Stage, objective: Objective, tasks: list[
         own.need_vocabulary(theirs.vocab_size, config.start)
     torch.manual_seed(config.seed)
     if theirs.model_type == "longformer" and config.mechanism is None:
-        body = hf.from_longformer(config.start)
+        with _quiet_loading():
+            body = hf.from_longformer(config.start)
     elif theirs.model_type == "big_bird" and config.mechanism is None:
-        body = hf.from_bigbird(config.start, length=length)
+        with _quiet_loading():
+            body = hf.from_bigbird(config.start, length=length)
     elif theirs.model_type in BERTS:
         sizes = Config(
             vocab=theirs.vocab_size,
@@ -155,15 +159,36 @@ def _started(config: RunConfig, stage: Stage, objective: Objective, tasks: list[
             heads=theirs.num_attention_heads,
             length=length,
         )
-        body = hf.from_bert(config.start, _mechanisms(config, stage, sizes, False, tasks), length)
+        mechanisms = _mechanisms(config, stage, sizes, False, tasks)
+        with _quiet_loading():
+            body = hf.from_bert(config.start, mechanisms, length)
     else:
         raise ValueError(
             f"start: {config.start} is a {theirs.model_type}; {', '.join(BERTS)} take any "
             "mechanism, longformer and big_bird bring their own (leave mechanism out)"
         )
+    for parameter in body.parameters():
+        # A checkpoint may have less; training keeps its weights in float32, whatever the precision.
+        if parameter.dtype in (torch.float16, torch.bfloat16):
+            parameter.data = parameter.data.float()
     learner = Learner(body, objective)
     _draw(learner.head, config.seed)
     return learner
+
+
+@contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Without the progress bar of transformers where nobody would see it move."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _mechanisms(

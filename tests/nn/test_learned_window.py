@@ -198,6 +198,22 @@ def test_causal_factor_follows_training_and_stands_in_evaluation() -> None:
     assert torch.equal(made.factor, factor)
 
 
+@pytest.mark.parametrize("budget", ["reach", "variance"])
+def test_causal_budget_is_met_over_samples_that_differ(budget: Any) -> None:
+    made = window(causal=True, budget=budget, max_reach=1000)
+    q, k, v = inputs(4)
+    q = q * torch.tensor([0.1, 1.0, 2.0, 4.0])[:, None, None, None]
+    factors = made._factors(made.shares(q), Setting())
+    # Of the samples' own, the largest is several times as large as the smallest.
+    assert factors.max() > 2 * factors.min()
+    for _ in range(300):
+        made(q, k, v)
+    assert made.last_reach is not None
+    power = 2 if budget == "variance" else 1
+    mean = float(made.last_reach.double().pow(power).mean()) ** (1 / power)
+    assert mean == pytest.approx(5, rel=1e-3)
+
+
 @pytest.mark.filterwarnings("ignore:.*lru_cache.*:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_causal_factor_follows_in_a_compiled_program() -> None:

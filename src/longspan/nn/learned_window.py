@@ -245,9 +245,14 @@ class LearnedWindow(Mechanism):
 
     @torch.no_grad()
     def _follow(self, shares: Tensor, setting: Setting) -> None:
-        """Moves the running factor towards that of a batch, for the batches after it."""
-        factors = self._factors(shares, setting)
-        self.factor.lerp_(mean_of_all(factors), MOMENTUM)
+        """Moves the running factor towards that of a batch, for the batches after it.
+
+        The samples' 1/c are averaged: where none meets its cap, that is the c with which the budget
+        is met over all of them. Their c itself differ by much, and the mean of these is larger.
+        """
+        power = -2 if self.budget == "variance" else -1
+        found = mean_of_all(self._factors(shares, setting).pow(power))
+        self.factor.copy_(torch.lerp(self.factor.pow(power), found, MOMENTUM).pow(1 / power))
 
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         reach = self.reaches(q, setting)

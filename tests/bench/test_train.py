@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from longspan.bench import train
 from longspan.cli import app
+from longspan.training.accelerating import accelerator_for
 from longspan.training.records import Metrics
 from longspan.training.stage import Stage
 
@@ -29,9 +30,7 @@ def test_quick(tmp_path: Path) -> None:
 
 def test_both_compute_the_same(tmp_path: Path) -> None:
     """Otherwise the one might have more pairs than the other."""
-    from accelerate import Accelerator
-
-    accelerator = Accelerator(mixed_precision="no", cpu=True)
+    accelerator = accelerator_for(cpu=True)
     sizes = {"width": 32, "layers": 1, "heads": 4, "length": 64}
     learners = [train._learner(sizes, accelerator.device) for _ in range(2)]
     stage = Stage(steps=3, batch=4, warmup=0, schedule="constant")

@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,28 @@ def test_half_precision(tmp_path: Path) -> None:
     assert losses["bf16"] != losses["float32"]
 
 
+@pytest.fixture
+def forget() -> Iterator[Callable[[], None]]:
+    """Has Accelerate forget what a process is like."""
+    from accelerate.state import AcceleratorState
+
+    yield AcceleratorState._reset_state
+    AcceleratorState._reset_state()
+
+
+def test_a_precision_that_is_set_is_not_ours(forget: Callable[[], None], tmp_path: Path) -> None:
+    """A Trainer, say, has told Accelerate another in the same process."""
+    from accelerate import Accelerator
+
+    config = config_for(tmp_path / "alone", stage(steps=4), mechanism=LEARNED)
+    forget()
+    alone = train(config, task=Tiny())["loss"]
+    forget()
+    Accelerator(mixed_precision="bf16", cpu=True)
+    config = config_for(tmp_path / "beside", stage(steps=4), mechanism=LEARNED)
+    assert train(config, task=Tiny())["loss"] == alone
+
+
 def test_every_example_once_a_round() -> None:
     sampler = Sampler(10, seed=3)
     steps = [[sampler.step(step, 2, 2, process, 2) for process in range(2)] for step in range(5)]
@@ -155,7 +178,7 @@ def test_muon_for_the_matrices_of_blocks(tmp_path: Path) -> None:
     from longspan.training.optim import optimizer_of
     from longspan.training.side_by_side import SideBySide
 
-    task, own = Tiny(), stage(optimizer="muon", steps=8, save_every=8)
+    task, own = Tiny(), stage(optimizer="muon", matrix_rate=2.0, steps=8, save_every=8)
     config = config_for(tmp_path, own, mechanism=LEARNED)
     made = build(config, own, task, tasks_of(config, task))
     both = optimizer_of(made, own)
@@ -164,6 +187,8 @@ def test_muon_for_the_matrices_of_blocks(tmp_path: Path) -> None:
     names = {id(p): name for name, p in made.named_parameters()}
     turned = {names[id(p)] for group in muon.param_groups for p in group["params"]}
     assert len(turned) == 2 * 6 and all("blocks" in own and "weight" in own for own in turned)
+    assert [group["lr"] for group in muon.param_groups] == [2 * own.learning_rate]
+    assert {group["lr"] for group in adam.param_groups} == {own.learning_rate}
     rest = {names[id(p)] for group in adam.param_groups for p in group["params"]}
     assert turned | rest == set(names.values()) and not turned & rest
     result = train(config, task=task)

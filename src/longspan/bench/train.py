@@ -13,6 +13,7 @@ import torch
 from ..models import Config, LanguageModel
 from ..nn import LearnedWindow
 from ..tasks import Batch
+from ..training.accelerating import accelerator_for
 from ..training.learner import Learner, on_device
 from ..training.loop import Place, Stepper, run_steps
 from ..training.objectives import objective_of
@@ -72,8 +73,6 @@ def measure(*, threads: int = 1, device: str = "cpu", quick: bool = False) -> Tr
     Both start with the same weights, have the same examples in the same order, optimiser and
     learning rate, and take turns in one process, so that they compute the same all the while.
     """
-    from accelerate import Accelerator
-
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     sizes = {"width": 128, "layers": 4, "heads": 4, "length": 512, "batch": 4, "steps": 10}
@@ -82,7 +81,7 @@ def measure(*, threads: int = 1, device: str = "cpu", quick: bool = False) -> Tr
     # A bare loop has no schedule.
     stage = Stage(steps=sizes["steps"], batch=sizes["batch"], warmup=0, schedule="constant")
     task: Any = _RandomBytes(sizes["length"])
-    accelerator = Accelerator(mixed_precision="no", cpu=device == "cpu")
+    accelerator = accelerator_for(cpu=device == "cpu")
     try:
         with tempfile.TemporaryDirectory() as folder:
             metrics = Metrics(Path(folder) / "metrics.jsonl")

@@ -16,10 +16,13 @@ from .sharding import shard, sharding_asked
 __all__ = ["accelerator_for", "alone", "wrapped"]
 
 
-def accelerator_for(learner: Learner | None = None) -> Any:
-    """An accelerator for a model; without one, to ask for the device."""
+def accelerator_for(learner: Learner | None = None, *, cpu: bool = False) -> Any:
+    """An accelerator for a model; without one, to ask for the device. It never autocasts: that is
+    the model's own matter.
+    """
     try:
         from accelerate import Accelerator
+        from accelerate.state import is_initialized
         from accelerate.utils import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
     except ImportError as error:
         raise ImportError("training needs accelerate: pip install 'longspan[train]'") from error
@@ -30,8 +33,14 @@ def accelerator_for(learner: Learner | None = None) -> Any:
         # All processes have the weights before they are split: nobody may leave them out.
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
         plugin = FullyShardedDataParallelPlugin(fsdp_version=2, reshard_after_forward=_reshard())
-    # Autocast is the model's own matter: accelerate has one for a whole process.
-    return Accelerator(mixed_precision="no", kwargs_handlers=[options], fsdp_plugin=plugin)
+    # Accelerate has one precision for a whole process, and asking for another is an error: where a
+    # Trainer has set one, it stays.
+    precision = None if is_initialized() else "no"
+    made = Accelerator(
+        mixed_precision=precision, cpu=cpu, kwargs_handlers=[options], fsdp_plugin=plugin
+    )
+    made.native_amp, made.scaler = False, None
+    return made
 
 
 def wrapped(accelerator: Any, learner: Learner) -> Any:

@@ -56,7 +56,8 @@ def optimizer_of(model: nn.Module, stage: Stage) -> AnyOptimizer:
         vectors = [p for p in own["params"] if p.dim() < 2 or reach]
         decayed = {**own, "top": own["lr"], "weight_decay": stage.weight_decay}
         if muon:
-            turned.append({**decayed, "params": muon})
+            rate = own["lr"] * stage.matrix_rate
+            turned.append({**decayed, "params": muon, "lr": rate, "top": rate})
         if matrices:
             groups.append({**decayed, "params": matrices})
         if vectors:

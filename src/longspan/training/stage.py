@@ -57,6 +57,8 @@ class Stage:
         save_every: steps between checkpoints; None for the last step alone.
         optimizer: `"adamw"`, or `"muon"` for the matrices of blocks (Jordan et al. 2024) with AdamW
             for the rest.
+        matrix_rate: Muon's learning rate is so many times as large: its steps, of the same size as
+            AdamW's, may be.
     """
 
     name: str = "train"
@@ -86,6 +88,7 @@ class Stage:
     evaluate_on: int | None = None
     save_every: int | None = None
     optimizer: Literal["adamw", "muon"] = "adamw"
+    matrix_rate: float = 1.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or set(self.name) & set("/\\."):
@@ -98,7 +101,15 @@ class Stage:
         for name in ("length", "evaluate_every", "evaluate_on", "save_every"):
             if getattr(self, name) is not None:
                 need_int(f"Stage {self.name!r}: {name}", getattr(self, name), at_least=1)
-        for name in ("learning_rate", "warmup", "weight_decay", "reach_rate", "eps", "clip"):
+        for name in (
+            "learning_rate",
+            "warmup",
+            "weight_decay",
+            "reach_rate",
+            "eps",
+            "clip",
+            "matrix_rate",
+        ):
             value = getattr(self, name)
             if value is None and name == "clip":
                 continue

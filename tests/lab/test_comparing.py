@@ -5,17 +5,22 @@ from typing import Any
 import pytest
 
 from longspan.lab import compared, share_better
+from longspan.lab.table import as_markdown
 from longspan.recipes import Planned
 from longspan.training import RunConfig, Stage
 
 
-def done(row: str, seed: int, value: float, **more: Any) -> Any:
-    config = RunConfig(task={"name": "recall"}, stages=(Stage(steps=2),), output="runs", seed=seed)
+def done(row: str, seed: int, value: float, mechanism: Any = None, **more: Any) -> Any:
+    config = RunConfig(
+        task={"name": "recall"}, stages=(Stage(steps=2),), output="runs", seed=seed,
+        mechanism=mechanism,
+    )  # fmt: skip
     result = {
         "metric": "bits", "metrics": {"bits": value}, "pairs": 33.0, "tokens_per_second": 10.0,
         "peak_memory": 100 + seed, "seconds": 2.0, "parameters": 7,
     }  # fmt: skip
-    return Planned(row=row, config=config), result | more
+    published = more.pop("published", None)
+    return Planned(row=row, config=config, published=published), result | more
 
 
 def test_rows_over_seeds() -> None:
@@ -38,6 +43,26 @@ def test_one_seed_says_nothing_of_the_spread() -> None:
 def test_missing_figures_are_left_out() -> None:
     (row,) = compared([done("a", 0, 2.0, pairs=None, peak_memory=None)], lower_is_better=True)
     assert row.pairs is None and row.peak_memory is None
+
+
+def test_tables_have_the_columns_that_rows_have() -> None:
+    learned: dict[str, Any] = {"kind": "LearnedWindow", "mean_reach": 16}
+    fixed = {"kind": "SlidingWindow", "left": [8, 16]}
+    more: dict[str, Any] = {"also": ["words"], "metrics": {"bits": 2.0, "words": 30.0}}
+    text = as_markdown(
+        [
+            done("full", 0, 2.0, **more),
+            done("fixed", 0, 2.0, fixed, published="1.5", **more),
+            done("learned", 0, 2.0, learned, mean_reach=14.26, **more),
+        ]
+    )
+    names, _, full, *others = (line.strip("| ").split(" | ") for line in text.splitlines())
+    assert names == [
+        "bits", "words", "published", "reach, asked and actual", "pairs", "tokens/s", "memory",
+        "seconds",
+    ]  # fmt: skip
+    assert full == ["full", "2.00", "30.00", "", "—", "33", "10", "0 MiB", "2"]
+    assert [(own[3], own[4]) for own in others] == [("1.5", "12"), ("", "16, 14.3")]
 
 
 def test_shares_of_draws() -> None:

@@ -59,15 +59,22 @@ def naive(made: LearnedWindow, q: Tensor, k: Tensor, v: Tensor, setting: Setting
                 reach = low * float(share[h, i])
                 variance = reach**2 / (-2 * math.log(made.threshold))
                 cut = made.max_reach if made.soft else min(int(reach + 1e-3), made.max_reach)
-                scores, seen = [], []
+                scores, bells, seen = [], [], []
                 for j in range(n):
                     exempt = whole[i] or whole[j]
                     if not real[j] or (abs(i - j) > cut and not exempt):
                         continue
                     score = float(q[b, h, i].double() @ k[b, h, j].double()) / math.sqrt(DIM)
-                    scores.append(score if exempt else score - (i - j) ** 2 / (2 * variance))
+                    log = 0.0 if exempt else -((i - j) ** 2) / (2 * variance)
+                    if made.normalized and not exempt:
+                        log -= math.log(2 * math.pi * variance) / 2
+                    bell = math.exp(log)
+                    kinds = {"bias": score + log, "score": score * bell, "weight": score}
+                    scores.append(kinds[made.form])
+                    bells.append(bell if made.form == "weight" else 1.0)
                     seen.append(j)
                 weights = torch.tensor(scores, dtype=torch.float64).softmax(0)
+                weights *= torch.tensor(bells)
                 out[b, h, i] = (weights[:, None] * v[b, h, seen].double()).sum(0)
     return out
 
@@ -85,6 +92,18 @@ def test_formula(soft: bool, tokens: bool) -> None:
     found, expected = made(q, k, v, setting), naive(made, q, k, v, setting)
     torch.testing.assert_close(found[0], expected[0], atol=2e-6, rtol=1e-5)
     torch.testing.assert_close(found[1, :, :22], expected[1, :, :22], atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("form", ["bias", "score", "weight"])
+def test_forms_of_the_bell(form: Any, normalized: bool) -> None:
+    made, (q, k, v) = window(form=form, normalized=normalized), inputs(1, 14)
+    whole = torch.zeros(1, 14, dtype=torch.bool)
+    whole[0, 0] = True
+    setting = Setting(global_tokens=whole)
+    expected = naive(made, q, k, v, setting)
+    torch.testing.assert_close(made(q, k, v, setting), expected, atol=2e-6, rtol=1e-5)
+    assert made.settings["form"] == form and made.settings["normalized"] == normalized
 
 
 @pytest.mark.parametrize("shared", ["tokens", "heads"])
@@ -264,6 +283,7 @@ def test_cuts_where_it_says() -> None:
         ({"mean_reach": 13}, "at most max_reach"),
         ({"budget": "flops"}, "budget must be"),
         ({"shared": "layers"}, "shared must be"),
+        ({"form": "both"}, "form must be one of bias, score, weight"),
         ({"budget": None}, "initial_variance"),
         ({"initial_variance": 1.0}, "initial_variance"),
         ({"num_heads": 5}, "multiple of num_heads"),

@@ -122,12 +122,30 @@ def test_pairs_without_padding(mechanism: Any) -> None:
     alone = [pairs_of(learner, task.batch([number])) for number in range(3)]
     assert found["pairs"] == pytest.approx(sum(own["pairs"] for own in alone) / 3)
     n = int(task.batch([1]).real.sum())
+    assert ("mean_reach" in found) == (mechanism is LEARNED)
     if mechanism is None:
         assert alone[1] == {"pairs": 4 * n * n, "pairs_per_token": n}
     if mechanism is SLIDING:
         inside = sum(min(i + 3, n - 1) - max(i - 3, 0) + 1 for i in range(n))
         # The first token is seen by those too far from it, and its own row is computed apart.
         assert alone[1]["pairs"] == 4 * (inside + (n - 4) + n)
+
+
+def test_the_mean_reach_is_that_of_tokens_that_have_one() -> None:
+    """In whole tokens, as pairs are cut; padding and global tokens have none."""
+    learner, task = made("spans", LEARNED)
+    batch = task.batch([0, 1, 2])
+    found = pairs_of(learner, batch)
+    learner(batch)
+    assert batch.global_tokens is not None
+    kept = batch.real & ~batch.global_tokens
+    windows: list[Any] = learner.mechanisms()
+    far = torch.cat([own.whole_reach().transpose(0, 1)[:, kept].flatten() for own in windows])
+    assert found["mean_reach"] == pytest.approx(float(far.double().mean()))
+    for own in windows:
+        own.soft = True
+    soft = pairs_of(learner, batch)["mean_reach"]
+    assert soft == pytest.approx(windows[0].mean_reach, rel=1e-3) and soft > found["mean_reach"]
 
 
 def test_reaches() -> None:

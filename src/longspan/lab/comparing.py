@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from ..training import RunConfig
 from .records import Done
 
 __all__ = ["Compared", "Spread", "compared", "share_better"]
@@ -41,6 +42,10 @@ class Compared:
     Attributes:
         row: its name.
         quality: the main metric.
+        also: other metrics, by name.
+        published: what others reported.
+        asked_reach: tokens to each side of windows, as asked for, on average; None without.
+        reach: how far tokens reached, where that was learned.
         better: with what probability the row is better than the first one, by a paired bootstrap
             over seeds; None for the first row, and where seeds cannot be paired.
         pairs: computed for a token, without padding.
@@ -48,6 +53,10 @@ class Compared:
 
     row: str
     quality: Spread
+    also: dict[str, Spread]
+    published: str | None
+    asked_reach: float | None
+    reach: Spread | None
     better: float | None
     pairs: Spread | None
     tokens_per_second: Spread | None
@@ -78,6 +87,13 @@ def compared(done: Sequence[Done], *, lower_is_better: bool) -> list[Compared]:
             Compared(
                 row=row,
                 quality=Spread.of(list(values.values())),
+                also={
+                    name: Spread.of([float(result["metrics"][name]) for result in results])
+                    for name in results[0].get("also", ())
+                },
+                published=runs[0][0].published,
+                asked_reach=_asked_reach(runs[0][0].config),
+                reach=_spread(results, "mean_reach"),
                 better=better,
                 pairs=_spread(results, "pairs"),
                 tokens_per_second=_spread(results, "tokens_per_second"),
@@ -108,6 +124,19 @@ def share_better(gains: Sequence[float], *, seed: int = 0) -> float:
 
 def _metric(result: dict[str, Any]) -> float:
     return float(result["metrics"][result["metric"]])
+
+
+def _asked_reach(config: RunConfig) -> float | None:
+    """Of the last stage, over layers and heads."""
+    asked = config.mechanism or []
+    changed = config.stages[-1].mechanism or {}
+    found = []
+    for own in asked if isinstance(asked, list) else [asked]:
+        settings = {**own, **changed}
+        each = settings.get("mean_reach", settings.get("left"))
+        if settings["kind"] in ("LearnedWindow", "SlidingWindow") and each is not None:
+            found.append(fmean(each if isinstance(each, list) else [each]))
+    return fmean(found) if found else None
 
 
 def _spread(results: Sequence[dict[str, Any]], name: str) -> Spread | None:

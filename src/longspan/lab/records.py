@@ -42,6 +42,7 @@ def keep(folder: Path, plan: Plan, planned: Planned, run: Path) -> Path:
     record = {
         "row": planned.row,
         "order": order,
+        **({} if planned.published is None else {"published": planned.published}),
         "config": _without_places(planned.config).as_dict(),
         "result": json.loads((run / "result.json").read_text(encoding="utf-8")),
         "metrics": _lines(run / "metrics.jsonl"),
@@ -70,8 +71,8 @@ def _read(path: Path) -> Done:
 
 
 def _done(record: dict[str, Any]) -> Done:
-    planned = Planned(row=record["row"], config=RunConfig.from_dict(record["config"]))
-    return planned, record["result"]
+    config, published = RunConfig.from_dict(record["config"]), record.get("published")
+    return Planned(row=record["row"], config=config, published=published), record["result"]
 
 
 def _name(planned: Planned) -> str:

@@ -9,29 +9,28 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from .comparing import Compared, compared
+from .comparing import Compared, Spread, compared
 from .records import Done
 
 __all__ = ["as_markdown", "save", "show"]
 
-COLUMNS = ("better than the first", "pairs", "tokens/s", "memory", "seconds")
-
 
 def show(console: Console, title: str, done: Sequence[Done]) -> None:
     """Prints the rows."""
+    names, lines = _table(done)
     table = Table(title=title, box=box.SIMPLE, pad_edge=False)
     table.add_column("")
-    for column in (_metric(done), *COLUMNS):
-        table.add_column(column, justify="right")
-    for row in _rows(done):
-        table.add_row(*_cells(row))
+    for name in names:
+        table.add_column(name, justify="right")
+    for line in lines:
+        table.add_row(*line)
     console.print(table)
 
 
 def as_markdown(done: Sequence[Done]) -> str:
     """The rows as a table of Markdown."""
-    names = ["", _metric(done), *COLUMNS]
-    lines = [names, ["---", *["--:"] * (len(names) - 1)], *map(_cells, _rows(done))]
+    names, rows = _table(done)
+    lines = [["", *names], ["---", *["--:"] * len(names)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -43,21 +42,42 @@ def save(done: Sequence[Done], path: Path) -> Path:
     return aside.replace(path)
 
 
-def _metric(done: Sequence[Done]) -> str:
-    return str(done[0][1]["metric"])
+def _table(done: Sequence[Done]) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns but the first, and the lines. A column that no row has is left
+    out.
+    """
+    first = done[0][1]
+    rows = compared(done, lower_is_better=bool(first.get("lower_is_better")))
+    also = list(first.get("also", ()))
+    columns: dict[str, list[str]] = {str(first["metric"]): [str(row.quality) for row in rows]}
+    columns |= {name: [str(row.also[name]) for row in rows] for name in also}
+    columns["published"] = [row.published or "" for row in rows]
+    columns["better than the first"] = [_share(row.better) for row in rows]
+    if any(row.reach is not None for row in rows):
+        columns["reach, asked and actual"] = [_reach(row) for row in rows]
+    columns["pairs"] = [_whole(row.pairs) for row in rows]
+    columns["tokens/s"] = [_whole(row.tokens_per_second) for row in rows]
+    columns["memory"] = [_memory(row.peak_memory) for row in rows]
+    columns["seconds"] = [f"{row.seconds:,.0f}" for row in rows]
+    there = {name: cells for name, cells in columns.items() if any(cells)}
+    lines = zip(*there.values(), strict=True)
+    return list(there), [[row.row, *line] for row, line in zip(rows, lines, strict=True)]
 
 
-def _rows(done: Sequence[Done]) -> list[Compared]:
-    return compared(done, lower_is_better=bool(done[0][1].get("lower_is_better")))
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
 
 
-def _cells(row: Compared) -> list[str]:
-    return [
-        row.row,
-        str(row.quality),
-        "" if row.better is None else f"{row.better:.0%}",
-        "—" if row.pairs is None else f"{row.pairs.mean:,.0f}",
-        "—" if row.tokens_per_second is None else f"{row.tokens_per_second.mean:,.0f}",
-        "—" if row.peak_memory is None else f"{row.peak_memory / 2**20:,.0f} MiB",
-        f"{row.seconds:,.0f}",
-    ]
+def _reach(row: Compared) -> str:
+    found = [] if row.asked_reach is None else [f"{row.asked_reach:.4g}"]
+    if row.reach is not None:
+        found.append(f"{row.reach.mean:.1f}")
+    return ", ".join(found) or "—"
+
+
+def _whole(value: Spread | None) -> str:
+    return "—" if value is None else f"{value.mean:,.0f}"
+
+
+def _memory(value: float | None) -> str:
+    return "—" if value is None else f"{value / 2**20:,.0f} MiB"

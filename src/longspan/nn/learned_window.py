@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..errors import describe, need_bool, need_int, need_number
 from ..patterns import Causal, Full, Global, Pattern
 from ..weights import Bell, reach_of, variance_of
+from ..weights.bell import FORMS
 from .budgets import common_factor, room
 from .global_tokens import FewTokens, few_tokens
 from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
@@ -69,6 +70,8 @@ class LearnedWindow(Mechanism):
         shared: `"heads"`: a token has one reach for all heads, from the mean of their z.
             `"tokens"`: a head has one for all tokens, its network's answer to ones in place of a
             query. None: each token and head has its own.
+        form: how the bell weighs pairs, and
+        normalized: whether it is divided by √(2π·variance): see `longspan.weights.Bell`.
         most_global: no sample has more global tokens than this, padded ones not counted. A mask
             does not say how many it marks: a GPU, which is not waited for, looks for as many as
             there are tokens unless it is told. More of them raise on a CPU, and give NaN in their
@@ -97,6 +100,8 @@ class LearnedWindow(Mechanism):
         causal: bool = False,
         soft: bool = False,
         shared: Literal["tokens", "heads"] | None = None,
+        form: Literal["bias", "score", "weight"] = "bias",
+        normalized: bool = False,
         most_global: int | None = None,
     ) -> None:
         super().__init__()
@@ -104,6 +109,7 @@ class LearnedWindow(Mechanism):
         need_number("LearnedWindow: mean_reach", mean_reach)
         need_bool("LearnedWindow: causal", causal)
         need_bool("LearnedWindow: soft", soft)
+        need_bool("LearnedWindow: normalized", normalized)
         if most_global is not None:
             need_int("LearnedWindow: most_global", most_global, at_least=1)
         if budget not in BUDGETS:
@@ -114,6 +120,10 @@ class LearnedWindow(Mechanism):
         if shared not in SHARED:
             raise ValueError(
                 f"LearnedWindow: shared must be 'tokens', 'heads' or None, got {describe(shared)}"
+            )
+        if form not in FORMS:
+            raise ValueError(
+                f"LearnedWindow: form must be one of {', '.join(FORMS)}, got {describe(form)}"
             )
         if budget is not None and not 0 < mean_reach <= max_reach:
             raise ValueError(
@@ -131,6 +141,7 @@ class LearnedWindow(Mechanism):
         self.threshold, self.budget, self.soft = threshold, budget, soft
         self.is_causal, self.initial_variance = causal, initial_variance
         self.shared, self.most_global = shared, most_global
+        self.form, self.normalized = form, normalized
         start = variance_of(mean_reach, threshold) if initial_variance is None else initial_variance
         self.start_reach = variance_of(1.0, threshold) ** -0.5 * start**0.5
         self.W_p = nn.Parameter(torch.empty(num_heads, self.head_dim, self.head_dim))
@@ -164,6 +175,8 @@ class LearnedWindow(Mechanism):
             "causal": self.is_causal,
             "soft": self.soft,
             "shared": self.shared,
+            "form": self.form,
+            "normalized": self.normalized,
             "most_global": self.most_global,
         }
 
@@ -266,6 +279,8 @@ class LearnedWindow(Mechanism):
             threshold=None if self.soft else self.threshold,
             max_reach=self.max_reach,
             exempt=exempt,
+            form=self.form,
+            normalized=self.normalized,
         )
         return Asked(pattern, (weight,))
 

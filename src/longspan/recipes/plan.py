@@ -19,11 +19,13 @@ class Planned:
 
     Attributes:
         name: of its folder, where it has one already.
+        published: what others reported for the row, to be shown beside it.
     """
 
     row: str
     config: RunConfig
     name: str | None = None
+    published: str | None = None
 
     @property
     def place(self) -> str:
@@ -70,6 +72,10 @@ class Plan:
         return replace(self, runs=runs)
 
 
-def over_seeds(row: str, config: RunConfig, seeds: Sequence[int]) -> list[Planned]:
+def over_seeds(
+    row: str, config: RunConfig, seeds: Sequence[int], *, published: str | None = None
+) -> list[Planned]:
     """One row, once for each seed."""
-    return [Planned(row=row, config=replace(config, seed=seed)) for seed in seeds]
+    return [
+        Planned(row=row, config=replace(config, seed=seed), published=published) for seed in seeds
+    ]

@@ -58,6 +58,7 @@ class Squad(TextTask):
     name = "squad"
     objective = "spans"
     metric = "f1"
+    also = ("exact_match",)
     reads = ("question", "context")
     documents = ("context",)
 

@@ -62,6 +62,7 @@ class Task(ABC):
         name: by which `make` finds it.
         objective: what a model is trained for, which decides its head and what `batch` asks.
         metric: the main one of those that `score` gives.
+        also: those that tables show beside it.
         lower_is_better: whether a small value of it is good.
         vocabulary: how many tokens there are.
         pad: the token on the right of short rows.
@@ -83,6 +84,7 @@ class Task(ABC):
     name: ClassVar[str]
     objective: Objective
     metric: str
+    also: tuple[str, ...] = ()
     lower_is_better: bool = False
     vocabulary: int
     pad: int = 0

@@ -16,7 +16,9 @@ __all__ = ["Evaluation", "evaluate", "outputs_of"]
 
 
 class Evaluation(dict[str, Any]):
-    """`loss`, `metrics`, `metric` (the main one's value), `pairs` and `pairs_per_token`."""
+    """`loss`, `metrics`, `metric` (the main one's value), `pairs`, `pairs_per_token`, and with
+    learned windows `mean_reach`.
+    """
 
 
 @torch.no_grad()

@@ -67,11 +67,15 @@ Seen = list[tuple[Mechanism, tuple[Any, ...]]]
 
 @dataclass(slots=True)
 class Pairs:
-    """How many pairs examples have, over all layers and heads; padding has none."""
+    """How many pairs examples have, over all layers and heads, and how far their tokens reach where
+    that is learned; padding has none, and global tokens have no reach.
+    """
 
     total: float = 0.0
     tokens: float = 0.0
     examples: float = 0.0
+    reach: float = 0.0
+    reaching: float = 0.0
 
     @torch.no_grad()
     def add(self, seen: Seen, most: int) -> None:
@@ -89,13 +93,29 @@ class Pairs:
                     # Their rows are computed apart.
                     apart = int(own.global_tokens.sum()) if mechanism.global_projections else 0
                     self.total += apart * n * q.shape[1]
+                if isinstance(mechanism, LearnedWindow):
+                    self._add_reach(mechanism, own)
                 self.tokens += n * q.shape[1]
         self.examples += counted
 
+    def _add_reach(self, mechanism: LearnedWindow, setting: Setting) -> None:
+        """Of the one sample that the mechanism was last asked about."""
+        reach = mechanism.last_reach if mechanism.soft else mechanism.whole_reach()
+        assert reach is not None
+        own = reach[0].double()
+        if setting.global_tokens is not None:
+            own = own[:, ~setting.global_tokens[0]]
+        self.reach += float(own.sum())
+        self.reaching += own.numel()
+
     def summed(self, device: torch.device) -> dict[str, float]:
-        """The pairs of an example, and of a token in one head, on average over all processes."""
-        total, tokens, examples = summed([self.total, self.tokens, self.examples], device)
-        return {"pairs": total / max(examples, 1), "pairs_per_token": total / max(tokens, 1)}
+        """The pairs of an example, and of a token in one head, on average over all processes; and
+        the mean reach, in whole tokens where it cuts.
+        """
+        own = [self.total, self.tokens, self.examples, self.reach, self.reaching]
+        total, tokens, examples, reach, reaching = summed(own, device)
+        found = {"pairs": total / max(examples, 1), "pairs_per_token": total / max(tokens, 1)}
+        return found if not reaching else found | {"mean_reach": reach / reaching}
 
 
 def _length(setting: Setting, place: int, n: int) -> int:

@@ -90,7 +90,7 @@ def test_the_table_of_records(made: Path, tmp_path: Path) -> None:
     text = ran("table", str(made / "records"), "-o", str(path))
     assert "window" in text and "saved" in text
     lines = path.read_text().splitlines()
-    assert lines[0].startswith("|  | accuracy | reach, asked and actual | pairs |")
+    assert lines[0].startswith("|  | accuracy | better than the first | reach, asked and actual |")
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| window", "| learned"]
     # Seconds and tokens a second are the same, since they are from the same runs.
     assert path.read_text() == (made / "runs" / "table.md").read_text()

@@ -371,3 +371,66 @@ def test_the_sample_ships(tmp_path: Path) -> None:
     task = tasks.make("squad", vocabulary=500, cache=tmp_path)
     assert len(task.train) > 4000 and len(task.dev) > 800
     assert task.batch([0, 1, 2]).target_count() == 3
+
+
+def long_article(words: int = 300) -> list[dict[str, Any]]:
+    text = " ".join(f"word{number}" for number in range(words)) + " The castle is old."
+    qas = [question("c", "What is old?", text, "The castle")]
+    return [{"title": str(n), "paragraphs": [{"context": text, "qas": qas}]} for n in range(2)]
+
+
+@pytest.mark.parametrize("empty", [0, 1, 3])
+def test_few_windows_without_the_answer(empty: int, tmp_path: Path) -> None:
+    path = write(tmp_path / "train.json", long_article())
+    whole, few = made(path, dev=path), made(path, dev=path, empty=empty)
+    having = sum(right(whole, n, "train") != (0, 0) for n in range(len(whole.train)))
+    found = [right(few, n, "train") != (0, 0) for n in range(len(few.train))]
+    assert having == sum(found) and len(found) == having + 2 * empty < len(whole.train)
+    # The same ones the next time; and all are there to be measured on.
+    again = made(path, dev=path, empty=empty)
+    assert list(again.train) == list(few.train) and len(few.dev) == len(whole.dev)
+
+
+def test_questions_about_the_wrong_paragraph(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.json", articles())
+    task = made(path, dev=path, mismatched=1.0)
+    source = task.train.source  # type: ignore[attr-defined]
+    others = [own for own in source.questions if not own.answerable]
+    # The sea has one paragraph alone.
+    assert [own.id for own in others] == ["r1-mismatched", "r2-mismatched", "k1-mismatched"]
+    assert [source.contexts[own.context] for own in others] == [KING, KING, RIVER]
+    assert task.unanswerable and right(task, len(task.train) - 1, "train") == (0, 0)
+    half = made(path, dev=path, mismatched=0.5).train.source  # type: ignore[attr-defined]
+    assert [own.id for own in half.questions if not own.answerable] == ["r2-mismatched"]
+    # A file that was named is measured on as it is.
+    assert not task.dev.source.unanswerable  # type: ignore[attr-defined]
+
+
+def test_paragraphs_with_the_answer_are_no_wrong_ones(tmp_path: Path) -> None:
+    alps = "Munich is near the Alps."
+    data = articles()
+    data[0]["paragraphs"].insert(1, {"context": alps, "qas": []})
+    task = made(write(tmp_path / "train.json", data), dev=tmp_path / "train.json", mismatched=1.0)
+    source = task.train.source  # type: ignore[attr-defined]
+    first = next(own for own in source.questions if own.id == "r1-mismatched")
+    assert source.contexts[first.context] == KING
+
+
+def test_some_questions_to_be_measured_on(folder: Path) -> None:
+    task = made(folder, dev_questions=2)
+    assert [own.id for own in task.dev.source.questions] == ["r1", "k1"]  # type: ignore[attr-defined]
+    assert len(made(folder, dev_questions=9).dev) == len(made(folder).dev)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"mismatched": 1.5}, "mismatched must be a share"),
+        ({"mismatched": 0.5, "by": "article"}, "give by='paragraph'"),
+        ({"empty": -1}, "empty"),
+        ({"dev_questions": 0}, "dev_questions"),
+    ],
+)
+def test_wrong_choices(settings: dict[str, Any], said: str, folder: Path) -> None:
+    with pytest.raises(ValueError, match=said):
+        made(folder, **settings)

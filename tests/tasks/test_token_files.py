@@ -20,7 +20,7 @@ def test_rows_come_back(tmp_path: Path) -> None:
     with RaggedWriter(tmp_path, "tokens") as writer:
         for row in rows:
             writer.add(row)
-    found = Ragged(tmp_path, "tokens")
+    found = Ragged.read(tmp_path, "tokens")
     assert [found[n].tolist() for n in range(len(found))] == rows
     assert found.lengths().tolist() == [3, 0, 1, 100]
     with pytest.raises(IndexError, match="there are 4 rows, asked for number 4"):
@@ -30,7 +30,7 @@ def test_rows_come_back(tmp_path: Path) -> None:
 def test_no_rows_come_back_too(tmp_path: Path) -> None:
     with RaggedWriter(tmp_path, "tokens"):
         pass
-    assert len(Ragged(tmp_path, "tokens")) == 0
+    assert len(Ragged.read(tmp_path, "tokens")) == 0
 
 
 def test_a_mapped_file_stays_as_it_is(tmp_path: Path) -> None:

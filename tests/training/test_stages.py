@@ -311,6 +311,8 @@ def test_half_a_checkpoint_is_trained_in_float32(
     run = config_for(tmp_path / "run", stage(steps=2), start=str(tmp_path / "bert"), model={})
     run = RunConfig(**{**run.as_dict(), "model": {}, "stages": run.stages, "mechanism": LEARNED})
     capfd.readouterr()
+    # Another test may have turned them off.
+    transformers.utils.logging.enable_progress_bar()
     train(run, task=Tiny(objective="spans"))
     found = weights(tmp_path / "run", "train")
     assert {own.dtype for name, own in found.items() if "factor" not in name} == {torch.float32}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from .reading import path_of, source_of, splits_of
 from .sample import sample
 from .squad_files import QUESTION_KINDS, Question, Questions, read_questions
 from .squad_metric import best_threshold, exact_match, f1, normalized
+from .squad_mismatched import with_mismatched
 from .squad_windows import Found, Reader, Tokens, Windows, tokens_in_memory, write_tokens
 from .text_task import TextTask
 from .token_files import cached, hash_of
@@ -46,6 +48,12 @@ class Squad(TextTask):
         tokenizer: a `tokenizer.json`, or a folder that has one, such as that of a Hugging Face
             checkpoint; None to learn one from the texts to learn from.
         vocabulary: the most tokens of one that is learned.
+        empty: of the windows on a text that do not have a question's answer, so many are learned
+            from; None for all, which on long texts are nearly all there is.
+        mismatched: a share of the questions to learn from, and to be measured on where no `dev` is
+            named, is asked a second time about another paragraph of the same article, one without
+            the answer. So a model can learn from SQuAD 1.1 that a text may not tell.
+        dev_questions: so many of those to be measured on, spread evenly; None for all.
         no_answer: how much better "no answer" must score than the best span to be given, where
             questions may have none.
         cache: the folder for tokens; `~/.cache/longspan` by default.
@@ -74,6 +82,9 @@ class Squad(TextTask):
         global_tokens: bool = True,
         tokenizer: str | Path | None = None,
         vocabulary: int = 8000,
+        empty: int | None = None,
+        mismatched: float = 0.0,
+        dev_questions: int | None = None,
         no_answer: float = 0.0,
         cache: str | Path | None = None,
     ) -> None:
@@ -81,6 +92,11 @@ class Squad(TextTask):
             raise ValueError(f"squad: by must be 'paragraph' or 'article', got {describe(by)}")
         need_int("squad: vocabulary", vocabulary, at_least=1)
         need_number("squad: no_answer", no_answer)
+        if empty is not None:
+            need_int("squad: empty", empty, at_least=0)
+        if dev_questions is not None:
+            need_int("squad: dev_questions", dev_questions, at_least=1)
+        _check_mismatched(mismatched, by)
         if stride is None:
             stride = max(1, min(length // 2, length - question_length - 4))
         self.settings = {
@@ -92,9 +108,14 @@ class Squad(TextTask):
             "global_tokens": global_tokens,
             "tokenizer": None if tokenizer is None else str(tokenizer),
             "vocabulary": vocabulary,
+            "empty": empty,
+            "mismatched": mismatched,
+            "dev_questions": dev_questions,
             "no_answer": no_answer,
         }
-        learn, measure = self._read(data, dev, by)
+        learn, measure = self._read(data, dev, by, mismatched)
+        if dev_questions is not None:
+            measure = _spread(measure, dev_questions)
         self.data = _as_text(data)
         self.no_answer = float(no_answer)
         self.length = length
@@ -104,7 +125,7 @@ class Squad(TextTask):
             self.tokenizer, length, stride, question_length, global_tokens=global_tokens
         )
         self.most_global = self.reader.size(question_length, 0) if global_tokens else 0
-        self.train = self._windows("train", _learnable(learn), cache)
+        self.train = self._windows("train", _learnable(learn), cache, empty)
         self.dev = self._windows("dev", measure, cache)
 
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
@@ -195,6 +216,7 @@ class Squad(TextTask):
         data: str | Path | Sequence[str | Path] | None,
         dev: str | Path | None,
         by: Literal["paragraph", "article"],
+        mismatched: float,
     ) -> tuple[Questions, Questions]:
         """What to learn from and what to be measured on; notes what was read."""
         files, other = _files(data, dev)
@@ -205,7 +227,8 @@ class Squad(TextTask):
         else:
             parts = [_apart(own, path) for own, path in zip(found, files, strict=True)]
             learn = Questions.joined([own for own, _ in parts])
-            measure = Questions.joined([own for _, own in parts])
+            measure = with_mismatched(Questions.joined([own for _, own in parts]), mismatched)
+        learn = with_mismatched(learn, mismatched)
         self.misplaced = [*learn.misplaced, *measure.misplaced]
         if self.misplaced:
             count = sum(len(q.answers) for part in (learn, measure) for q in part.questions)
@@ -216,7 +239,13 @@ class Squad(TextTask):
             )
         return learn, measure
 
-    def _windows(self, split: str, source: Questions, cache: str | Path | None) -> Windows:
+    def _windows(
+        self,
+        split: str,
+        source: Questions,
+        cache: str | Path | None,
+        empty: int | None = None,
+    ) -> Windows:
         key = {
             "contexts": hash_of(source.contexts),
             "questions": hash_of([question.text for question in source.questions]),
@@ -228,7 +257,7 @@ class Squad(TextTask):
             lambda folder: write_tokens(folder, self.tokenizer, source),
             cache=cache,
         )
-        return Windows(self.reader, source, Tokens.read(folder))
+        return Windows(self.reader, source, Tokens.read(folder), empty=empty)
 
 
 def _files(
@@ -273,6 +302,26 @@ def _learnable(questions: Questions) -> Questions:
     return Questions(
         questions.contexts, questions.groups, kept, questions.misplaced, questions.unanswerable
     )
+
+
+def _check_mismatched(share: float, by: str) -> None:
+    need_number("squad: mismatched", share)
+    if not 0 <= share <= 1:
+        raise ValueError(f"squad: mismatched must be a share, from 0 to 1, got {share}")
+    if share and by == "article":
+        raise ValueError(
+            "squad: mismatched questions are asked about another paragraph of their article: give "
+            "by='paragraph'"
+        )
+
+
+def _spread(questions: Questions, count: int) -> Questions:
+    """So many of the questions, evenly."""
+    there = len(questions.questions)
+    kept = (
+        [questions.questions[n * there // count] for n in range(count)] if count < there else None
+    )
+    return questions if kept is None else replace(questions, questions=kept)
 
 
 def _apart(questions: Questions, path: Path) -> tuple[Questions, Questions]:

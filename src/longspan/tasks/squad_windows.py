@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from ..errors import need_bool, need_int
-from .batch import NOT_COUNTED, Batch, padded, real_of
+from .batch import NOT_COUNTED, Batch
 from .squad_files import Question, Questions
-from .token_files import Ragged, RaggedWriter, Rows
+from .token_files import Ragged, RaggedWriter
 from .tokenizing import encoded, special_token
 
 __all__ = ["Found", "Reader", "Window", "Windows", "tokens_in_memory", "write_tokens"]
@@ -29,15 +31,15 @@ class Tokens(NamedTuple):
         ends: after their last character.
     """
 
-    questions: Rows
-    contexts: Rows
-    begins: Rows
-    ends: Rows
+    questions: Ragged
+    contexts: Ragged
+    begins: Ragged
+    ends: Ragged
 
     @classmethod
     def read(cls, folder: Path) -> Tokens:
         """Those that `write_tokens` wrote."""
-        return cls(*(Ragged(folder, name) for name in cls._fields))
+        return cls(*(Ragged.read(folder, name) for name in cls._fields))
 
 
 class Window(NamedTuple):
@@ -111,9 +113,7 @@ class Reader:
         first, between = special_token(tokenizer, "first"), special_token(tokenizer, "between")
         # A pair has two marks in the middle where it has four in all.
         middle = 2 if tokenizer.num_special_tokens_to_add(True) == 4 else 1
-        self._first = torch.tensor([first])
-        self._middle = torch.tensor([between] * middle)
-        self._last = torch.tensor([between])
+        self.first, self.between, self.middle = first, between, middle
         room = length - 2 - middle - question_length
         if room < stride:
             raise ValueError(
@@ -134,32 +134,39 @@ class Reader:
 
     def size(self, asked: int, part: int) -> int:
         """Tokens of a row with `part` of a text and a question of `asked` tokens."""
-        return 2 + len(self._middle) + min(asked, self.question_length) + part
+        return self.before(asked) + part + 1
 
-    def question(self, tokens: Tensor) -> Tensor:
-        """What stands before the text: first mark, question, the mark or marks in the middle."""
-        kept = tokens[: self.question_length].long()
-        return torch.cat((self._first, kept, self._middle))
-
-    def row(self, before: Tensor, part: Tensor) -> Tensor:
-        """The whole row."""
-        return torch.cat((before, part.long(), self._last))
+    def before(self, asked: int) -> int:
+        """Tokens that stand before the text: the first mark, the question, and what is between."""
+        return 1 + min(asked, self.question_length) + self.middle
 
 
 class Windows(Sequence[Window]):
-    """All windows of all questions of a split."""
+    """All windows of all questions of a split.
 
-    def __init__(self, reader: Reader, source: Questions, tokens: Tokens) -> None:
+    Args:
+        empty: of the windows on a text in which a question's answer is not, so many are there, the
+            same every time; None for all.
+    """
+
+    def __init__(
+        self, reader: Reader, source: Questions, tokens: Tokens, *, empty: int | None = None
+    ) -> None:
         self.reader = reader
         self.source = source
         self.tokens = tokens
         self._windows: list[Window] = []
-        self._first: list[int] = []
-        counts = [len(tokens.contexts[n]) for n in range(len(tokens.contexts))]
+        counts, asked = tokens.contexts.lengths().tolist(), tokens.questions.lengths().tolist()
+        spans = None if empty is None else self._spans()
         for number, question in enumerate(source.questions):
-            self._first.append(len(self._windows))
-            asked = len(tokens.questions[number])
-            self._windows += reader.windows(number, counts[question.context], asked)
+            found = reader.windows(number, counts[question.context], asked[number])
+            if spans is not None and empty is not None:
+                found = _fewer(found, spans[number], empty)
+            self._windows += found
+        self._table = np.array(self._windows, dtype=np.int64).reshape(-1, 3)
+        self._asked = np.minimum(asked, reader.question_length)
+        self._context = np.array([question.context for question in source.questions])
+        self._targets: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -169,10 +176,9 @@ class Windows(Sequence[Window]):
 
     def lengths(self) -> list[int]:
         """Tokens of each."""
-        return [
-            self.reader.size(len(self.tokens.questions[own.question]), own.high - own.low)
-            for own in self._windows
-        ]
+        question, low, high = self._table.T
+        found: list[int] = (self._asked[question] + high - low + self.reader.size(0, 0)).tolist()
+        return found
 
     def question_of(self, number: int) -> Question:
         """The question of a window."""
@@ -182,30 +188,33 @@ class Windows(Sequence[Window]):
         """Rows of these windows; the question is of type 0 and most often global, the text of type
         1.
         """
-        rows, types, seen, allowed, starts, ends = [], [], [], [], [], []
-        for number in numbers:
-            window = self._windows[number]
-            question = self.source.questions[window.question]
-            before = self.reader.question(self.tokens.questions[window.question])
-            part = self.tokens.contexts[question.context][window.low : window.high]
-            row = self.reader.row(before, part)
-            place = torch.arange(len(row))
-            rows.append(row)
-            types.append((place >= len(before)).long())
-            seen.append(place < len(before))
-            allowed.append((place == 0) | (place >= len(before)) & (place < len(row) - 1))
-            start, end = self._target(window, question, len(before))
-            starts.append(start)
-            ends.append(end)
+        # By NumPy: the first of torch's threads would wait for the others in operations this small.
+        chosen = np.asarray(numbers, dtype=np.int64)
+        question, low, high = self._table[chosen].T
+        asked = self._asked[question][:, None]
+        before = asked + self.reader.before(0)
+        size = before + (high - low)[:, None] + 1
+        place = np.arange(size.max())
+        real, in_question = place < size, (place > 0) & (place <= asked)
+        in_text = (place >= before) & (place < size - 1)
+        tokens = np.where(real, self.reader.between, self.reader.pad)
+        tokens[:, 0] = self.reader.first
+        for own, rows, first, there in (
+            (self.tokens.questions, question, -1, in_question),
+            (self.tokens.contexts, self._context[question], low[:, None] - before, in_text),
+        ):
+            begins = own.begins().numpy()
+            tokens[there] = own.values.numpy()[(begins[rows][:, None] + place + first)[there]]
+        start, end = self._all_targets()[chosen].T
         return Batch(
-            tokens=padded(rows, self.reader.pad),
-            real=real_of(rows),
-            types=padded(types, 0),
-            global_tokens=padded(seen, False) if self.reader.global_tokens else None,
+            tokens=torch.from_numpy(tokens),
+            real=torch.from_numpy(real),
+            types=torch.from_numpy(((place >= before) & real).astype(np.int64)),
+            global_tokens=torch.from_numpy(place < before) if self.reader.global_tokens else None,
             targets={
-                "start": torch.tensor(starts),
-                "end": torch.tensor(ends),
-                "allowed": padded(allowed, False),
+                "start": torch.from_numpy(start.copy()),
+                "end": torch.from_numpy(end.copy()),
+                "allowed": torch.from_numpy((place == 0) | in_text),
             },
             numbers=list(numbers),
         )
@@ -216,7 +225,7 @@ class Windows(Sequence[Window]):
         """
         window = self._windows[number]
         context = self.source.questions[window.question].context
-        before = len(self.reader.question(self.tokens.questions[window.question]))
+        before = self.reader.before(len(self.tokens.questions[window.question]))
         begins = self.tokens.begins[context][window.low : window.high].tolist()
         ends = self.tokens.ends[context][window.low : window.high].tolist()
         return [*[None] * before, *zip(begins, ends, strict=True), None]
@@ -242,7 +251,7 @@ class Windows(Sequence[Window]):
 
     def _answer(self, number: int, windows: list[int], outputs: Mapping[int, Any]) -> Found:
         context = self.source.questions[number].context
-        shift = len(self.reader.question(self.tokens.questions[number]))
+        shift = self.reader.before(len(self.tokens.questions[number]))
         best, absent = NOTHING, float("inf")
         for name in windows:
             low, high = self._windows[name].low, self._windows[name].high
@@ -260,23 +269,74 @@ class Windows(Sequence[Window]):
                 best = Found(text, start, stop, score, 0.0, name, begin, end)
         return best._replace(absent=absent - best.score) if best.text else best
 
-    def _target(self, window: Window, question: Question, shift: int) -> tuple[int, int]:
-        """The first and last token of an answer in a row; 0 and 0 where it is not there."""
-        if not question.answerable:
-            return 0, 0
-        placed = [answer for answer in question.answers if answer.start is not None]
-        if not placed:
-            return NOT_COUNTED, NOT_COUNTED
-        begins = self.tokens.begins[question.context]
-        ends = self.tokens.ends[question.context]
-        for answer in placed:
-            begin = answer.start or 0
-            # The first token that ends after its begin, the last that begins before its end.
-            first = int(torch.searchsorted(ends, begin, right=True))
-            last = int(torch.searchsorted(begins, begin + len(answer.text))) - 1
-            if window.low <= first <= last < window.high:
-                return first - window.low + shift, last - window.low + shift
-        return 0, 0
+    def _spans(self) -> list[list[tuple[int, int]] | None]:
+        """For each question the first and last token of its answers in its text: none where it has
+        no answer; None where nobody knows where they are.
+        """
+        edges: dict[int, tuple[list[int], list[int]]] = {}
+        found: list[list[tuple[int, int]] | None] = []
+        for question in self.source.questions:
+            placed = [answer for answer in question.answers if answer.start is not None]
+            if not question.answerable or not placed:
+                found.append(None if question.answerable else [])
+                continue
+            number = question.context
+            if number not in edges:
+                edges[number] = (
+                    self.tokens.begins[number].tolist(), self.tokens.ends[number].tolist()
+                )  # fmt: skip
+            begins, ends = edges[number]
+            # The first token that ends after an answer's begin, the last that begins before its
+            # end.
+            found.append(
+                [
+                    (
+                        bisect_right(ends, answer.start or 0),
+                        bisect_left(begins, (answer.start or 0) + len(answer.text)) - 1,
+                    )
+                    for answer in placed
+                ]
+            )
+        return found
+
+    def _all_targets(self) -> np.ndarray:
+        """The first and last token of an answer in each window's row, `(windows, 2)`; 0 and 0 where
+        it is not there.
+        """
+        if self._targets is None:
+            spans = self._spans()
+            found = []
+            for window in self._windows:
+                own = spans[window.question]
+                inside = None if own is None else _inside(window, own)
+                if inside is None:
+                    found.append((0, 0) if own is not None else (NOT_COUNTED, NOT_COUNTED))
+                    continue
+                asked = len(self.tokens.questions[window.question])
+                shift = self.reader.before(asked) - window.low
+                found.append((inside[0] + shift, inside[1] + shift))
+            self._targets = np.array(found, dtype=np.int64).reshape(-1, 2)
+        return self._targets
+
+
+def _inside(window: Window, spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """The first of the spans that a window has whole."""
+    for first, last in spans:
+        if window.low <= first <= last < window.high:
+            return first, last
+    return None
+
+
+def _fewer(
+    windows: list[Window], spans: Sequence[tuple[int, int]] | None, empty: int
+) -> list[Window]:
+    """Those with an answer, and so many of the others, drawn by the question's number."""
+    there = [own for own in windows if spans is None or _inside(own, spans) is not None]
+    others = [own for own in windows if own not in there]
+    # A question without an answer has no other windows.
+    count = max(empty, 1) if not there else empty
+    drawn = random.Random(windows[0].question).sample(others, min(count, len(others)))
+    return sorted([*there, *drawn], key=lambda own: own.low)
 
 
 def write_tokens(folder: Path, tokenizer: Any, source: Questions) -> None:
@@ -299,11 +359,11 @@ def write_tokens(folder: Path, tokenizer: Any, source: Questions) -> None:
 def tokens_in_memory(tokenizer: Any, source: Questions) -> Tokens:
     """The same without files, for a few questions that someone asks."""
     asked = [question.text for question in source.questions]
-    questions = [torch.tensor(f.ids) for f in encoded(tokenizer, asked, "tokenising questions")]
+    questions = [f.ids for f in encoded(tokenizer, asked, "tokenising questions")]
     texts = list(encoded(tokenizer, source.contexts, "tokenising texts"))
     return Tokens(
-        questions,
-        [torch.tensor(found.ids, dtype=torch.int32) for found in texts],
-        [torch.tensor([o[0] for o in found.offsets], dtype=torch.int32) for found in texts],
-        [torch.tensor([o[1] for o in found.offsets], dtype=torch.int32) for found in texts],
+        Ragged.of(questions),
+        Ragged.of([found.ids for found in texts]),
+        Ragged.of([[begin for begin, _ in found.offsets] for found in texts]),
+        Ragged.of([[end for _, end in found.offsets] for found in texts]),
     )

@@ -188,7 +188,7 @@ class Tag(TextTask):
         words = hash_of("\t".join(own.words) for own in texts)
         key = {"words": words, "tokenizer": hash_of([self.tokenizer.to_str()])}
         folder = cached("tagged", key, make, cache=cache)
-        tokens, starts = Ragged(folder, "tokens"), Ragged(folder, "starts")
+        tokens, starts = Ragged.read(folder, "tokens"), Ragged.read(folder, "starts")
         return Pieces(texts, tokens, starts, self._ends, self.length)
 
     def _encoded(self, texts: list[Text]) -> Iterator[Any]:

@@ -155,11 +155,29 @@ class RaggedWriter:
 
 
 class Ragged:
-    """Rows of whole numbers that `RaggedWriter` wrote, mapped into memory: int32, 1-d."""
+    """Rows of whole numbers of any lengths, one after the other.
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.values = mapped(folder / f"{name}.values", torch.int32)
-        self.ends = mapped(folder / f"{name}.ends", torch.int64)
+    Attributes:
+        values: of all rows, int32.
+        ends: where each ends, int64.
+    """
+
+    def __init__(self, values: Tensor, ends: Tensor) -> None:
+        self.values, self.ends = values, ends
+
+    @classmethod
+    def read(cls, folder: Path, name: str) -> Ragged:
+        """Those that `RaggedWriter` wrote, mapped into memory."""
+        return cls(
+            mapped(folder / f"{name}.values", torch.int32),
+            mapped(folder / f"{name}.ends", torch.int64),
+        )
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> Ragged:
+        """The same without files."""
+        ends = torch.tensor([len(row) for row in rows], dtype=torch.int64).cumsum(0)
+        return cls(torch.tensor([own for row in rows for own in row], dtype=torch.int32), ends)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -170,6 +188,10 @@ class Ragged:
         begin = int(self.ends[number - 1]) if number else 0
         return self.values[begin : int(self.ends[number])]
 
+    def begins(self) -> Tensor:
+        """Where each row begins, int64."""
+        return torch.cat((self.ends.new_zeros(1), self.ends[:-1]))
+
     def lengths(self) -> Tensor:
         """Of all rows, int64."""
-        return torch.diff(self.ends, prepend=self.ends.new_zeros(1))
+        return self.ends - self.begins()

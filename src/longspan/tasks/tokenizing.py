@@ -191,7 +191,7 @@ def token_rows(tokenizer: Any, texts: Sequence[str], title: str, *, cache: Cache
                 rows.add(found.ids)
 
     key = {"texts": hash_of(texts), "tokenizer": hash_of([tokenizer.to_str()])}
-    return Ragged(cached("tokens", key, make, cache=cache), "tokens")
+    return Ragged.read(cached("tokens", key, make, cache=cache), "tokens")
 
 
 def token_rows_now(tokenizer: Any, texts: Sequence[str]) -> list[Tensor]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .nn import Attention, BigBird, LearnedWindow, Mechanism, Setting, SlidingWindow
+from .nn import Attention, BigBird, FullAttention, LearnedWindow, Mechanism, Setting, SlidingWindow
 from .patterns import Causal, Strided, Window
 from .patterns.drawing import draw_panel, new_figure, save_figure
 
@@ -30,6 +30,11 @@ class Example(NamedTuple):
 
 
 EXAMPLES = (
+    Example(
+        "FullAttention()",
+        lambda: FullAttention(),
+        lambda: FullAttention(causal=True),
+    ),
     Example(
         "Attention(Window(4, 4) | Strided(8))",
         lambda: Attention(Window(4, 4) | Strided(8)),
@@ -86,6 +91,8 @@ def facts_of(example: Example) -> dict[str, str]:
         "backends": ", ".join(f"`{name}`" for name in backends),
         "file": f"`nn/{Path(inspect.getfile(type(mechanism))).name}`",
     }
+    if isinstance(mechanism, FullAttention):
+        found["backends"] = "PyTorch's own kernels; else " + found["backends"]
     return found
 
 

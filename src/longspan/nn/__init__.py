@@ -2,6 +2,7 @@
 
 from .attention import Attention
 from .bigbird import BigBird
+from .full_attention import FullAttention
 from .learned_window import LearnedWindow
 from .mechanism import Asked, Mechanism, Setting
 from .multihead import MultiheadAttention
@@ -12,6 +13,7 @@ __all__ = [
     "Asked",
     "Attention",
     "BigBird",
+    "FullAttention",
     "LearnedWindow",
     "Mechanism",
     "MultiheadAttention",

@@ -6,6 +6,7 @@ from typing import Any
 
 from .attention import Attention
 from .bigbird import BigBird
+from .full_attention import FullAttention
 from .learned_window import LearnedWindow
 from .mechanism import Mechanism
 from .sliding_window import SlidingWindow
@@ -13,7 +14,8 @@ from .sliding_window import SlidingWindow
 __all__ = ["described", "mechanism_from"]
 
 KINDS: dict[str, type[Mechanism]] = {
-    kind.__name__: kind for kind in (Attention, BigBird, LearnedWindow, SlidingWindow)
+    kind.__name__: kind
+    for kind in (Attention, BigBird, FullAttention, LearnedWindow, SlidingWindow)
 }
 
 

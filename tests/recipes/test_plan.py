@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,15 @@ from longspan.recipes import (
     Plan,
     Planned,
     comparison,
+    long_documents,
     narrow_windows,
     over_seeds,
+    scales,
+    unanswerable,
     window_table,
 )
 from longspan.recipes.narrow_windows import spread
+from longspan.recipes.window_table import PUBLISHED
 from longspan.training import RunConfig, Stage
 
 
@@ -69,13 +74,62 @@ def test_window_table_has_the_reports_rows() -> None:
         "k = 0.5, without",
     ):
         assert any(words in row for row in rows), words
-    assert len(rows) == len(plan.runs) == 3 + 2 * 5 + 2 * 5
+    assert len(rows) == len(plan.runs) == 3 + 2 * 5 + 4 + 2 * 5
+    assert set(PUBLISHED) <= set(rows)
+    assert all(run.published == PUBLISHED.get(run.row) for run in plan.runs)
     learned = next(run for run in plan.runs if "k = 0.6, with " in run.row)
     first, second = learned.config.stages
     assert first.cut is False and second.cut is True
     assert second.reach_from == first.name and second.fresh and second.trains == "all but reach"
     # Every run can be written down and read again.
     assert all(RunConfig.from_dict(run.config.as_dict()) == run.config for run in plan.runs)
+
+
+def test_parts_of_the_window_table() -> None:
+    plan = window_table(parts=("long",), as_wide=(90, 95), long=1024, seeds=(0,))
+    assert len(plan.rows) == 2 * 7 and "long: window 95, with global tokens" in plan.rows
+    assert {run.config.task["settings"]["length"] for run in plan.runs} == {1024}
+    two = next(run.config for run in plan.runs if "k = 0.5" in run.row)
+    assert two.stages[0].task == {
+        "settings": {"length": 384, "by": "paragraph", "global_tokens": False}
+    }
+    with pytest.raises(ValueError, match="parts are among free, soft"):
+        window_table(parts=("short",))
+
+
+def test_long_documents_have_the_same_pairs() -> None:
+    plan = long_documents(reach=40, seeds=(0,))
+    configs = {run.row: run.config for run in plan.runs}
+    assert len(configs) == len(plan.runs) == 13
+    bird: Any = configs["BigBird"].mechanism
+    assert bird["block"] * (bird["window"] + bird["drawn"]) == 80
+    assert configs["fixed, 512 tokens"].stages[0].batch == 8 * configs["fixed"].stages[0].batch
+    assert configs["learned, no global tokens"].task["settings"]["global_tokens"] is False
+    some = long_documents(rows=("learned", "fixed"), seeds=(0, 1))
+    assert some.rows == ("learned", "fixed") and len(some.runs) == 4
+    with pytest.raises(ValueError, match="rows are full attention; fixed"):
+        long_documents(rows=("wide",))
+
+
+def test_scales_carry_the_reach_network_alone() -> None:
+    plan = scales(lengths=(1024, 2048), tokens=8192, seeds=(0,))
+    assert len(plan.rows) == 8
+    configs = {run.row: run.config for run in plan.runs}
+    first, second = configs["2,048: learned on paragraphs"].stages
+    assert first.task == {"settings": {"length": 384, "by": "paragraph"}}
+    assert second.reach_from == first.name and second.fresh and second.batch == 4
+    first, second = configs["1,024: learned on articles"].stages
+    assert first.task is None and (first.steps, first.batch) == (second.steps, 8)
+    (one,) = configs["1,024: learned in one stage"].stages
+    assert one.trains == "all"
+
+
+def test_unanswerable_questions_are_learned_from_wrong_paragraphs() -> None:
+    plan = unanswerable(seeds=(0,), no_answer=1.5)
+    assert plan.rows == ("full attention", "fixed 16", "learned 16")
+    for run in plan.runs:
+        settings = run.config.task["settings"]
+        assert settings["mismatched"] == 0.5 and settings["no_answer"] == 1.5
 
 
 def test_narrow_windows_change_one_thing_at_a_time() -> None:

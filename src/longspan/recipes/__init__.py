@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .comparison import MECHANISMS, comparison
+from .long_documents import long_documents
 from .narrow_windows import narrow_windows
 from .plan import Plan, Planned, over_seeds
 from .quick import quick
+from .scales import scales
+from .unanswerable import unanswerable
 from .window_table import window_table
 
 __all__ = [
@@ -16,9 +19,12 @@ __all__ = [
     "Plan",
     "Planned",
     "comparison",
+    "long_documents",
     "narrow_windows",
     "over_seeds",
     "quick",
+    "scales",
+    "unanswerable",
     "window_table",
 ]
 
@@ -26,4 +32,7 @@ RECIPES: dict[str, Callable[..., Plan]] = {
     "quick": quick,
     "narrow_windows": narrow_windows,
     "window_table": window_table,
+    "scales": scales,
+    "long_documents": long_documents,
+    "unanswerable": unanswerable,
 }

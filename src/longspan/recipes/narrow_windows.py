@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..training import RunConfig, Stage
+from ..training import RunConfig
 from .plan import Plan, Planned, over_seeds
+from .questions import answering, fixed, full, learned, said_of, with_tokens
 
 __all__ = ["narrow_windows", "spread"]
 
@@ -60,32 +61,18 @@ def narrow_windows(
         precision: `"bf16"` or `"float32"`.
         seeds: of every row.
     """
-    settings: dict[str, Any] = {"length": length}
-    if dev is not None:
-        settings["dev"] = dev
-    if start is not None:
-        settings["tokenizer"] = start
-    stage = Stage(
-        steps=steps, batch=batch, learning_rate=learning_rate, reach_rate=10.0,
-        record_every=max(steps // 50, 1), by_length=True,
+    base = answering(
+        data=data, dev=dev, start=start, steps=steps, batch=batch, length=length,
+        learning_rate=learning_rate, precision=precision,
     )  # fmt: skip
-    base = RunConfig(
-        task={"name": "squad", "data": data, "settings": settings},
-        stages=(stage,),
-        output="runs",
-        start=start,
-        model={} if start is not None else {"width": 96, "layers": 2, "heads": 4},
-        precision=precision,
-    )
     heads = 12 if start is not None else 4
     runs: list[Planned] = []
-    runs += over_seeds("full attention", _with_tokens(base, False), seeds)
+    runs += over_seeds("full attention", full(with_tokens(base, False)), seeds)
     for tokens in (False, True):
-        said = "with" if tokens else "without"
-        own = _with_tokens(base, tokens)
+        own = with_tokens(base, tokens)
         rows = _rows(own) if tokens else _rows(own) | _shared(own, heads)
         for row, config in rows.items():
-            runs += over_seeds(f"{row}, {said} global tokens", config, seeds)
+            runs += over_seeds(f"{row}, {said_of(tokens)}", config, seeds)
     return Plan(
         title="Narrow windows",
         about="Questions about paragraphs, F1. Windows of so many tokens to each side, fixed or on "
@@ -95,7 +82,7 @@ def narrow_windows(
 
 
 def _rows(base: RunConfig) -> dict[str, RunConfig]:
-    found = {f"fixed {reach}": _fixed(base, reach) for reach in FIXED}
+    found = {f"fixed {reach}": fixed(base, reach) for reach in FIXED}
     found |= {f"learned {reach}": _learned(base, mean_reach=reach) for reach in LEARNED}
     for name, (mechanism, stage) in CHANGES.items():
         found[f"learned {CENTRE}, {name}"] = _learned(base, stage, **mechanism)
@@ -104,7 +91,7 @@ def _rows(base: RunConfig) -> dict[str, RunConfig]:
 
 
 def _shared(base: RunConfig, heads: int) -> dict[str, RunConfig]:
-    found = {f"fixed {CENTRE}, another for each head": _fixed(base, spread(CENTRE, heads))}
+    found = {f"fixed {CENTRE}, another for each head": fixed(base, spread(CENTRE, heads))}
     for name, shared in SHARED.items():
         found[f"learned {CENTRE}, {name}"] = _learned(base, shared=shared)
     return found
@@ -119,20 +106,8 @@ def spread(mean: int, heads: int) -> list[int]:
     return found
 
 
-def _with_tokens(config: RunConfig, tokens: bool) -> RunConfig:
-    settings = config.task["settings"] | {"global_tokens": tokens}
-    return replace(config, task={**config.task, "settings": settings})
-
-
-def _fixed(config: RunConfig, reach: int | list[int]) -> RunConfig:
-    mechanism = {"kind": "SlidingWindow", "left": reach, "global_projections": False}
-    return replace(config, mechanism=mechanism)
-
-
 def _learned(config: RunConfig, stage: dict[str, Any] | None = None, **settings: Any) -> RunConfig:
-    mechanism = {"kind": "LearnedWindow", "mean_reach": CENTRE, "max_reach": MOST, **settings}
-    stages = tuple(replace(own, **(stage or {})) for own in config.stages)
-    return replace(config, mechanism=mechanism, stages=stages)
+    return learned(config, stage=stage, **{"mean_reach": CENTRE, "max_reach": MOST, **settings})
 
 
 def _two_stages(config: RunConfig) -> RunConfig:

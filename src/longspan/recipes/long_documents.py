@@ -1,0 +1,104 @@
+"""Whole articles: what each mechanism finds in them with as many pairs, and what of it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..training import RunConfig
+from .plan import Plan, over_seeds
+from .questions import answering, fixed, full, learned, with_settings, with_tokens
+
+__all__ = ["long_documents"]
+
+# How many times the mean a learned reach may be.
+MOST = 8
+
+
+def long_documents(
+    *,
+    data: str | Sequence[str] | None = None,
+    dev: str | None = None,
+    start: str | None = None,
+    rows: Sequence[str] | None = None,
+    reach: int = 40,
+    length: int = 4096,
+    steps: int = 900,
+    batch: int = 16,
+    dev_questions: int | None = None,
+    learning_rate: float = 1.5e-4,
+    precision: Any = "bf16",
+    seeds: Sequence[int] = (0, 1, 2),
+) -> Plan:
+    """Full attention, and mechanisms of the same pairs, each with the question's tokens as global
+    ones; then what happens without those, without projections of their own, and where an article is
+    read through shorter windows.
+
+    Args:
+        data: SQuAD files to learn from; None is the sample in the package.
+        dev: the file to be measured on; None for articles that are kept from `data`.
+        start: weights to start from, with their tokenizer; their positions are lengthened.
+        rows: some of the rows, by their names; None for all.
+        reach: tokens to each side, on average.
+        length: tokens of an example.
+        steps: of training.
+        batch: examples at once; shorter ones are as many more.
+        dev_questions: so many questions to be measured on; None for all.
+        learning_rate: the highest.
+        precision: `"bf16"` or `"float32"`.
+        seeds: of every row.
+    """
+    base = answering(
+        data=data, dev=dev, start=start, steps=steps, batch=batch, length=length,
+        learning_rate=learning_rate, precision=precision, by="article", empty=1,
+        dev_questions=dev_questions,
+    )  # fmt: skip
+    there = dict(_rows(base, reach, length))
+    for row in rows or ():
+        if row not in there:
+            raise ValueError(f"long_documents: rows are {'; '.join(there)}; got {row!r}")
+    return Plan(
+        title="Whole articles",
+        about=f"Questions about whole articles, F1, in rows of {length:,} tokens. Windows of "
+        f"{reach} tokens to each side, fixed or on average, and patterns of as many pairs.",
+        runs=tuple(run for row in rows or there for run in over_seeds(row, there[row], seeds)),
+    )
+
+
+def _rows(base: RunConfig, reach: int, length: int) -> Iterator[tuple[str, RunConfig]]:
+    def windows(config: RunConfig) -> RunConfig:
+        return fixed(config, reach, global_projections=True)
+
+    def learns(config: RunConfig) -> RunConfig:
+        return learned(config, mean_reach=reach, max_reach=MOST * reach)
+
+    yield "full attention", full(base)
+    yield "fixed", windows(base)
+    yield "dilated", fixed(base, reach, dilation=2, global_projections=True)
+    yield "BigBird", replace(base, mechanism=_bigbird(reach))
+    yield "learned", learns(base)
+    bare = with_tokens(base, False)
+    yield "fixed, no global tokens", fixed(bare, reach)
+    yield "learned, no global tokens", learns(bare)
+    yield "fixed, no projections for global tokens", fixed(base, reach)
+    for shorter in (length // 8, length // 2):
+        own = _shorter(base, shorter, length // shorter)
+        if shorter == length // 8:
+            yield f"full attention, {shorter} tokens", full(own)
+        yield f"fixed, {shorter} tokens", windows(own)
+        yield f"learned, {shorter} tokens", learns(own)
+
+
+def _bigbird(reach: int) -> dict[str, Any]:
+    """Five blocks for a token, two of them drawn: as many keys as a window has."""
+    return {
+        "kind": "BigBird", "tokens": "extra", "block": max((2 * reach + 1) // 5, 1), "window": 3,
+        "drawn": 2,
+    }  # fmt: skip
+
+
+def _shorter(config: RunConfig, length: int, more: int) -> RunConfig:
+    """Articles read through shorter windows, as many more at once."""
+    stages = tuple(replace(own, batch=own.batch * more) for own in config.stages)
+    return replace(with_settings(config, length=length), stages=stages)

@@ -1,0 +1,93 @@
+"""A strategy learned on short texts and used on long ones, beside one that was learned there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..training import RunConfig, Stage
+from .plan import Plan, over_seeds
+from .questions import answering, fixed, learned, with_settings
+
+__all__ = ["scales"]
+
+# How many times the mean a learned reach may be.
+MOST = 8
+
+
+def scales(
+    *,
+    data: str | Sequence[str] | None = None,
+    dev: str | None = None,
+    start: str | None = None,
+    reach: int = 40,
+    short: int = 384,
+    short_steps: int = 1400,
+    short_batch: int = 64,
+    lengths: Sequence[int] = (4096, 16384),
+    steps: int = 900,
+    tokens: int = 65536,
+    dev_questions: int | None = None,
+    learning_rate: float = 1.5e-4,
+    precision: Any = "bf16",
+    seeds: Sequence[int] = (0, 1, 2),
+) -> Plan:
+    """At each length: a fixed window; a reach learned on paragraphs, whose network alone is carried
+    over and frozen; a reach learned at that length in the same two stages; and one that learns
+    together with all the rest, in one. The time of a row is that of its stages together.
+
+    Args:
+        data: SQuAD files to learn from; None is the sample in the package.
+        dev: the file to be measured on; None for articles that are kept from `data`.
+        start: weights to start from, with their tokenizer; their positions are lengthened.
+        reach: tokens to each side, on average.
+        short: tokens of a paragraph with its question.
+        short_steps: of a stage on paragraphs.
+        short_batch: examples at once there.
+        lengths: tokens of an example in the long stages.
+        steps: of a long stage.
+        tokens: of a step there: fewer examples of a greater length.
+        dev_questions: so many questions to be measured on; None for all.
+        learning_rate: the highest.
+        precision: `"bf16"` or `"float32"`.
+        seeds: of every row.
+    """
+    base = answering(
+        data=data, dev=dev, start=start, steps=short_steps, batch=short_batch, length=short,
+        learning_rate=learning_rate, precision=precision, dev_questions=dev_questions,
+    )  # fmt: skip
+    runs = [
+        run
+        for length in lengths
+        for row, config in _rows(base, reach, length, steps, max(tokens // length, 1))
+        for run in over_seeds(row, config, seeds)
+    ]
+    return Plan(
+        title="From short texts to long ones",
+        about=f"Questions about whole articles, F1, with a reach of {reach} tokens to each side on "
+        "average, learned on paragraphs or on the articles themselves.",
+        runs=tuple(runs),
+    )
+
+
+def _rows(
+    base: RunConfig, reach: int, length: int, steps: int, batch: int
+) -> Iterator[tuple[str, RunConfig]]:
+    (short,) = base.stages
+    long = replace(short, name="long", steps=steps, batch=batch)
+    large = replace(with_settings(base, length=length, by="article", empty=1), stages=(long,))
+    own = learned(large, mean_reach=reach, max_reach=MOST * reach)
+    paragraphs = {"settings": {"length": base.task["settings"]["length"], "by": "paragraph"}}
+    small = replace(short, name="short", task=paragraphs)
+    yield f"{length:,}: fixed", fixed(large, reach)
+    yield f"{length:,}: learned on paragraphs", _carried_over(own, small)
+    yield f"{length:,}: learned on articles", _carried_over(own, replace(long, name="short"))
+    yield f"{length:,}: learned in one stage", own
+
+
+def _carried_over(config: RunConfig, first: Stage) -> RunConfig:
+    """Before the stage, one from which only the reach networks are kept."""
+    (last,) = config.stages
+    second = replace(last, fresh=True, reach_from=first.name, trains="all but reach")
+    return replace(config, stages=(first, second))

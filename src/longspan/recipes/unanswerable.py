@@ -1,0 +1,65 @@
+"""Questions that the text does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .plan import Plan, over_seeds
+from .questions import answering, fixed, full, learned
+
+__all__ = ["unanswerable"]
+
+
+def unanswerable(
+    *,
+    data: str | Sequence[str] | None = None,
+    dev: str | None = None,
+    start: str | None = None,
+    no_answer: float = 0.0,
+    mismatched: float = 0.5,
+    reach: int = 16,
+    steps: int = 1400,
+    batch: int = 64,
+    length: int = 384,
+    learning_rate: float = 1.5e-4,
+    precision: Any = "bf16",
+    seeds: Sequence[int] = (0, 1, 2),
+) -> Plan:
+    """Full attention, a fixed and a learned window, with the question's tokens as global ones,
+    trained to say where the answer is or that there is none.
+
+    How much better "no answer" has to score is chosen beforehand, without `dev`: such runs are
+    measured on articles that are kept from `data`, and say which `no_answer` is best there
+    (`best_no_answer` of their results).
+
+    Args:
+        data: SQuAD files to learn from; None is the sample in the package.
+        dev: the file to be measured on; None for articles that are kept from `data`.
+        start: weights to start from, with their tokenizer.
+        no_answer: how much better "no answer" must score than the best span.
+        mismatched: the share of questions that are asked about a wrong paragraph, too.
+        reach: tokens to each side, on average.
+        steps: of training.
+        batch: examples at once.
+        length: tokens of an example.
+        learning_rate: the highest.
+        precision: `"bf16"` or `"float32"`.
+        seeds: of every row.
+    """
+    base = answering(
+        data=data, dev=dev, start=start, steps=steps, batch=batch, length=length,
+        learning_rate=learning_rate, precision=precision, mismatched=mismatched,
+        no_answer=no_answer,
+    )  # fmt: skip
+    rows = {
+        "full attention": full(base),
+        f"fixed {reach}": fixed(base, reach),
+        f"learned {reach}": learned(base, mean_reach=reach, max_reach=8 * reach),
+    }
+    return Plan(
+        title="Questions without an answer",
+        about="Questions about paragraphs that may not answer them, F1; saying so is right where "
+        f"that is so. Windows of {reach} tokens to each side, fixed or on average.",
+        runs=tuple(run for row, config in rows.items() for run in over_seeds(row, config, seeds)),
+    )

@@ -1,0 +1,195 @@
+"""Sums over the reaches of one layer, from which means, quantiles and shares of variance follow.
+
+All of them are kept where the reaches are, and have one size however many tokens there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .measuring import QUANTILES
+
+__all__ = ["ByLevel", "Explained", "LayerSums", "Spread"]
+
+# Quantiles are read from counts in steps of about one percent, from 2^LOWEST on.
+STEPS = 64  # where a reach doubles
+LOWEST, HIGHEST = -8, 24
+
+# A variance of ln(reach) below this is rounding: all reaches are the same.
+SAME = 1e-10
+
+
+class Spread(NamedTuple):
+    """How reaches are spread: their mean, quantiles (of which the ends are exact, and the others
+    within one percent), and the share of them at the layer's `max_reach`.
+    """
+
+    mean: float
+    quantiles: list[float]
+    at_most: float
+
+
+class ByLevel(NamedTuple):
+    """Sums by label: of tokens `(K,)`, their reach `(H, K)`, and its logarithm `(H, K)`, float64;
+    the last of each is of tokens without a label.
+    """
+
+    tokens: Tensor
+    reach: Tensor
+    log: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Sums of squares of ln(reach) in a layer.
+
+    Attributes:
+        total: around the layer's mean.
+        values: how many there are.
+        mean: of all of them.
+        by: what follows from something known, less what chance would give; None where every token
+            has a label of its own, so that nobody can tell.
+    """
+
+    total: float
+    values: int
+    mean: float
+    by: dict[str, float | None]
+
+
+@dataclass(slots=True)
+class LayerSums:
+    """Sums over the tokens of a layer.
+
+    Args:
+        heads: of the layer.
+        max_reach: of its window.
+        levels: how many different labels there are, by name.
+        device: of the reaches.
+    """
+
+    heads: int
+    max_reach: int
+    levels: Mapping[str, int]
+    device: torch.device
+    tokens: int = 0
+    _each: Tensor = field(init=False)
+    _ends: Tensor = field(init=False)
+    _counts: Tensor = field(init=False)
+    _by: dict[str, Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        h = self.heads
+        # Of every head: reach, log, its square, and how many are at the most; of all heads
+        # together: the square of a token's sum, which is the same in each of them.
+        self._each = self._zeros(5, h)
+        self._ends = torch.stack((self._zeros(h) + torch.inf, self._zeros(h)))
+        self._counts = self._zeros(h, STEPS * (HIGHEST - LOWEST))
+        self._by = {name: self._zeros(2 * h + 1, k + 1) for name, k in self.levels.items()}
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float64, device=self.device)
+
+    def add(self, reach: Tensor, labels: Mapping[str, Tensor]) -> None:
+        """Counts tokens.
+
+        Args:
+            reach: `(H, T)`.
+            labels: of the tokens by name, int64 `(T,)`; below 0 for none.
+        """
+        reach = reach.double()
+        self.tokens += reach.shape[1]
+        log = reach.clamp(min=2.0**LOWEST).log()
+        full = reach >= self.max_reach * (1 - 1e-6)
+        whole = log.sum(0).square().expand_as(log)
+        self._each += torch.stack((reach, log, log.square(), full.double(), whole)).sum(-1)
+        if reach.shape[1]:
+            self._ends[0] = torch.minimum(self._ends[0], reach.amin(-1))
+            self._ends[1] = torch.maximum(self._ends[1], reach.amax(-1))
+        steps = ((reach.log2() - LOWEST) * STEPS).clamp(0, self._counts.shape[1] - 1).long()
+        self._counts.scatter_add_(1, steps, torch.ones_like(reach))
+        values = torch.cat((torch.ones_like(reach[:1]), reach, log))
+        for name, own in self._by.items():
+            # What has no label is counted behind all labels.
+            label = labels[name]
+            places = label.where(label >= 0, own.shape[1] - 1).expand_as(values)
+            own.scatter_add_(1, places, values)
+
+    def of_heads(self) -> list[Spread]:
+        """The reaches of each head."""
+        return [self._spread(slice(head, head + 1)) for head in range(self.heads)]
+
+    def of_all(self) -> Spread:
+        """Those of all heads."""
+        return self._spread(slice(None))
+
+    def _spread(self, heads: slice) -> Spread:
+        each, ends = self._each[:, heads].cpu(), self._ends[:, heads].cpu()
+        values = self.tokens * each.shape[1]
+        low, high = float(ends[0].min()), float(ends[1].max())
+        below = self._counts[heads].sum(0).cumsum(0).cpu()
+        found = [low]
+        for share in QUANTILES[1:-1]:
+            step = int(torch.searchsorted(below, share * values))
+            middle = 2.0 ** (LOWEST + (step + 0.5) / STEPS)
+            found.append(min(max(middle, low), high))
+        return Spread(float(each[0].sum()) / values, [*found, high], float(each[3].sum()) / values)
+
+    def by(self, name: str) -> ByLevel:
+        """Sums by a label, on the CPU."""
+        own = self._by[name].cpu()
+        return ByLevel(own[0], own[1 : self.heads + 1], own[self.heads + 1 :])
+
+    def explained(self) -> Explained:
+        """How much of the variance of ln(reach) goes with the head, with the token in its place
+        (all heads of it together), and with each label.
+
+        A head's part and a place's part add up to less than all: the rest is what heads make of a
+        token each for itself. What labels explain is part of what places do, but for "head and
+        token", for which every head has its own means.
+
+        Labels explain something by chance alone, the more of them there are: with k of them, k − 1
+        times the variance of tokens within one label. That is taken off.
+        """
+        h, t = self.heads, self.tokens
+        each = self._each.cpu()
+        whole = float(each[1].sum())
+        middle = whole**2 / (h * t)
+        total = float(each[2].sum()) - middle
+        place = float(each[4, 0]) / h - middle
+        found: dict[str, float | None] = {
+            "head": float(each[1].square().sum()) / t - middle,
+            "place": place,
+        }
+        for name in self._by:
+            own = self.by(name)
+            there = own.tokens > 0
+            count, log = own.tokens[there], own.log[:, there]
+            k = len(count)
+            among = float((log.sum(0).square() / (h * count)).sum()) - middle
+            found[name] = _beyond_chance(among, place, k - 1, t - k)
+            if name == "token":
+                among = float((log.square() / count).sum()) - middle
+                found["head and token"] = _beyond_chance(among, total, h * (k - 1), h * (t - k))
+        if total <= SAME * h * t:
+            total, found = 0.0, dict.fromkeys(found, 0.0)
+        return Explained(total, h * t, whole / (h * t), found)
+
+
+def _beyond_chance(among: float, all_of_it: float, free: int, left: int) -> float | None:
+    """A sum of squares between groups, less what as many groups of random members would have.
+
+    Args:
+        among: that between groups.
+        all_of_it: that between groups and within them.
+        free: degrees of freedom between groups.
+        left: those within.
+    """
+    if left <= 0:
+        return None
+    return max(among - free * (all_of_it - among) / left, 0.0)

@@ -4,6 +4,8 @@ the text, and how far away the answer is.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,7 @@ POSITIONS = 20
 EDGES = (0, 2, 4, 8, 16, 32, 64, 128)
 DISTANCES = (
     "0",
-    *(f"{low + 1}–{high}" for low, high in zip(EDGES, EDGES[1:], strict=False)),
+    *(f"{low + 1}–{high}" for low, high in pairwise(EDGES)),
     f"over {EDGES[-1]}",
 )
 SHARES = tuple(f"{100 * n // POSITIONS}–{100 * (n + 1) // POSITIONS} %" for n in range(POSITIONS))

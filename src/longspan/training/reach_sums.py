@@ -158,8 +158,7 @@ class LayerSums:
         """
         h, t = self.heads, self.tokens
         each = self._each.cpu()
-        whole = float(each[1].sum())
-        middle = whole**2 / (h * t)
+        middle = self._middle()
         total = float(each[2].sum()) - middle
         place = float(each[4, 0]) / h - middle
         found: dict[str, float | None] = {
@@ -168,28 +167,43 @@ class LayerSums:
         }
         for name in self._by:
             own = self.by(name)
-            there = own.tokens > 0
-            count, log = own.tokens[there], own.log[:, there]
-            k = len(count)
-            among = float((log.sum(0).square() / (h * count)).sum()) - middle
-            found[name] = _beyond_chance(among, place, k - 1, t - k)
+            found[name] = self._among(own, place)
             if name == "token":
-                among = float((log.square() / count).sum()) - middle
-                found["head and token"] = _beyond_chance(among, total, h * (k - 1), h * (t - k))
+                found["head and token"] = self._among_each_head(own, total)
         if total <= SAME * h * t:
             total, found = 0.0, dict.fromkeys(found, 0.0)
-        return Explained(total, h * t, whole / (h * t), found)
+        return Explained(total, h * t, float(each[1].sum()) / (h * t), found)
 
+    def _among(self, by: ByLevel, place: float) -> float | None:
+        """What labels explain of the sum of squares among places.
 
-def _beyond_chance(among: float, all_of_it: float, free: int, left: int) -> float | None:
-    """A sum of squares between groups, less what as many groups of random members would have.
+        Tokens without a label are a group, too, but how they differ from all others is not the
+        label's doing.
+        """
+        there = by.tokens > 0
+        labelled = int(there[:-1].sum())
+        if labelled < 2:
+            return 0.0
+        count, log = by.tokens[there], by.log.sum(0)[there]
+        parts = log.square() / (self.heads * count)
+        left = self.tokens - len(count)
+        if left <= 0:
+            return None
+        within = place + self._middle() - float(parts.sum())
+        mean = log[:labelled].sum().square() / (self.heads * count[:labelled].sum())
+        among = float(parts[:labelled].sum() - mean)
+        return max(among - (labelled - 1) * within / left, 0.0)
 
-    Args:
-        among: that between groups.
-        all_of_it: that between groups and within them.
-        free: degrees of freedom between groups.
-        left: those within.
-    """
-    if left <= 0:
-        return None
-    return max(among - free * (all_of_it - among) / left, 0.0)
+    def _among_each_head(self, by: ByLevel, total: float) -> float | None:
+        """What labels that every token has explain of all, with means for each head."""
+        there = by.tokens > 0
+        groups = int(there.sum())
+        left = self.tokens - groups
+        if left <= 0:
+            return None
+        among = float((by.log[:, there].square() / by.tokens[there]).sum()) - self._middle()
+        return max(among - (groups - 1) * (total - among) / left, 0.0)
+
+    def _middle(self) -> float:
+        """The sum of squares that all values would have if they were their mean."""
+        return float(self._each[1].sum()) ** 2 / (self.heads * self.tokens)

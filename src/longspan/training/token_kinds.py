@@ -25,8 +25,7 @@ KINDS = (
 WORD = re.compile(r"[^\W_]+")
 
 # English words that hold sentences together, and what is left of them behind an apostrophe.
-FUNCTION_WORDS = frozenset(
-    """
+_WORDS = """
     a an the this that these those each every either neither some any no all both few many more most
     much other another such same own several
     i me my mine myself you your yours yourself he him his himself she her hers herself it its
@@ -41,8 +40,8 @@ FUNCTION_WORDS = frozenset(
     not only just also too very then there here again further once ever never however thus
     s t d m o y ll re ve don didn doesn isn aren wasn weren hasn haven hadn won wouldn couldn
     shouldn
-    """.split()
-)
+    """
+FUNCTION_WORDS = frozenset(_WORDS.split())
 
 
 class Piece(NamedTuple):

@@ -63,7 +63,9 @@ def study_tables(study: Study) -> list[StudyTable]:
     if kinds:
         rows = [row for means in kinds for row in _rows(means)]
         columns = ("token", "tokens", "all layers", *layers)
-        found.append(StudyTable("Reach by kind of token", columns, rows, counts=True, compared_from=1))
+        found.append(
+            StudyTable("Reach by kind of token", columns, rows, counts=True, compared_from=1)
+        )
     heads = max(len(layer.heads) for layer in study.layers)
     names = [f"head {head + 1}" for head in range(heads)]
     found.append(
@@ -80,7 +82,11 @@ def study_tables(study: Study) -> list[StudyTable]:
     if "distance" in study.by:
         columns = ("tokens away", "tokens", "all layers", *layers)
         rows = _rows(study.by["distance"])
-        found.append(StudyTable("Reach by distance to the answer", columns, rows, counts=True, compared_from=1))
+        found.append(
+            StudyTable(
+                "Reach by distance to the answer", columns, rows, counts=True, compared_from=1
+            )
+        )
     found.append(
         StudyTable(
             "What explains the reach",

@@ -17,7 +17,9 @@ def places(text: str, pattern: str) -> list[tuple[int, int]]:
 
 def test_kinds_of_whole_words() -> None:
     cut = places(TEXT, r"\w+|[^\w\s]")
-    found = {TEXT[slice(*place)]: own.kind for place, own in zip(cut, pieces_of(TEXT, cut))}
+    found = {
+        TEXT[slice(*place)]: own.kind for place, own in zip(cut, pieces_of(TEXT, cut), strict=True)
+    }
     assert found == {
         "The": "function word",
         "3": "number",

@@ -5,6 +5,7 @@ All of them are kept where the reaches are, and have one size however many token
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -107,18 +108,19 @@ class LayerSums:
         log = reach.clamp(min=2.0**LOWEST).log()
         full = reach >= self.max_reach * (1 - 1e-6)
         whole = log.sum(0).square().expand_as(log)
-        self._each += torch.stack((reach, log, log.square(), full.double(), whole)).sum(-1)
+        self._each += torch.stack(
+            [own.sum(-1) for own in (reach, log, log.square(), full.double(), whole)]
+        )
         if reach.shape[1]:
             self._ends[0] = torch.minimum(self._ends[0], reach.amin(-1))
             self._ends[1] = torch.maximum(self._ends[1], reach.amax(-1))
-        steps = ((reach.log2() - LOWEST) * STEPS).clamp(0, self._counts.shape[1] - 1).long()
-        self._counts.scatter_add_(1, steps, torch.ones_like(reach))
+        steps = ((log / math.log(2) - LOWEST) * STEPS).long()
+        _add_at(self._counts, steps.clamp(max=self._counts.shape[1] - 1), torch.ones_like(reach))
         values = torch.cat((torch.ones_like(reach[:1]), reach, log))
         for name, own in self._by.items():
             # What has no label is counted behind all labels.
             label = labels[name]
-            places = label.where(label >= 0, own.shape[1] - 1).expand_as(values)
-            own.scatter_add_(1, places, values)
+            _add_at(own, label.where(label >= 0, own.shape[1] - 1), values)
 
     def of_heads(self) -> list[Spread]:
         """The reaches of each head."""
@@ -207,3 +209,13 @@ class LayerSums:
     def _middle(self) -> float:
         """The sum of squares that all values would have if they were their mean."""
         return float(self._each[1].sum()) ** 2 / (self.heads * self.tokens)
+
+
+def _add_at(sums: Tensor, places: Tensor, values: Tensor) -> None:
+    """Adds values `(R, T)` to sums `(R, K)` at places `(R, T)` or `(T,)` of their rows.
+
+    As one row: on a CPU that is several times as fast as a scatter along the second of two.
+    """
+    rows, size = sums.shape
+    begins = torch.arange(0, rows * size, size, device=sums.device)[:, None]
+    sums.view(-1).scatter_add_(0, (begins + places).flatten(), values.flatten())

@@ -65,6 +65,44 @@ def look_of(
     }
 
 
+def study_of(*, layers: int = 2, heads: int = 2, answers: bool = True) -> dict[str, Any]:
+    """What windows have learned, as `longspan reaches` writes it."""
+
+    def means(levels: list[str]) -> dict[str, Any]:
+        counts = [10 * (n + 1) for n in range(len(levels))]
+        counts[1] = 0
+        rows = [[5.0 + n + layer for n in range(len(levels))] for layer in range(layers)]
+        for row in rows:
+            row[1] = None  # type: ignore[call-overload]
+        return {"levels": levels, "tokens": counts, "mean": rows[0], "layers": rows}
+
+    def named(text: str, mean: float) -> dict[str, Any]:
+        return {"token": text, "mean": mean, "tokens": 12}
+
+    spread = {"mean": 8.0, "quantiles": [1.0, 4.0, 7.0, 9.0, 32.0], "at_most": 0.01}
+    by = {"position": means([f"{5 * n}–{5 * n + 5} %" for n in range(20)])}
+    if answers:
+        by |= {
+            "kind": means(["mark", "question", "number"]),
+            "distance": means(["0", "1–2", "3–4"]),
+        }
+    shares = {"head": 0.5, "place": 0.25, "token": None}
+    tokens = {"far": [named(" <far>", 20.5)], "near": [named("near|", 1.25)]}
+    return {
+        "task": "squad",
+        "split": "dev",
+        "examples": 64,
+        "tokens": 1234,
+        "layers": [
+            {"layer": n, **spread, "max_reach": 32, "heads": [dict(spread) for _ in range(heads)]}
+            for n in range(layers)
+        ],
+        "by": by,
+        "explained": {"all": {"layer": 0.125, **shares}, "layers": [dict(shares)] * layers},
+        "named": {"all": tokens, "layers": [tokens] * layers},
+    }
+
+
 def write_run(
     folder: Path,
     *,
@@ -77,6 +115,7 @@ def write_run(
     heads: int = 2,
     settings: dict[str, Any] | None = None,
     look: dict[str, Any] | None = None,
+    study: dict[str, Any] | None = None,
     task: str = "squad",
     metric: str = "f1",
 ) -> Path:
@@ -112,6 +151,8 @@ def write_run(
     (folder / "result.json").write_text(json.dumps(result))
     if look is not None:
         (folder / "looks.json").write_text(json.dumps(look))
+    if study is not None:
+        (folder / "reaches.json").write_text(json.dumps(study))
     written = []
     for place in range(lines):
         step = 10 * (place + 1)

@@ -12,7 +12,7 @@ import pytest
 
 from longspan import report
 
-from .fakes import look_of, write_run
+from .fakes import look_of, study_of, write_run
 from .pages import read_page
 
 STRANGE: list[Any] = [
@@ -58,10 +58,13 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("name", ["config.json", "result.json", "looks.json", "metrics.jsonl"])
+FILES = ["config.json", "result.json", "looks.json", "metrics.jsonl", "reaches.json"]
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_anything_in_a_file_makes_a_page(tmp_path: Path, name: str) -> None:
     good = write_run(tmp_path / "good", seed=1, lines=12, look=look_of(count=12))
-    bad = write_run(tmp_path / "bad", seed=2, lines=12, look=look_of(count=12))
+    bad = write_run(tmp_path / "bad", seed=2, lines=12, look=look_of(count=12), study=study_of())
     file = bad / name
     lines = file.read_text().splitlines()
     # A record of training with its reach, and one of the held-out text.

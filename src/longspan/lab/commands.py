@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 from rich.console import Console
 from rich.progress import Progress
@@ -24,6 +25,7 @@ from ..training import RunConfig, build, load
 from ..training.building import tasks_of
 from ..training.naming import value_of
 from ..training.processes import first_process
+from . import reaches as reach_files
 from . import table
 from .dry_run import show_plan
 from .predicting import predict as predict_lines
@@ -60,7 +62,7 @@ Records = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (run, compare, report, data, ask, predict):
+    for command in (run, compare, report, data, ask, predict, reaches):
         app.command()(command)
     app.command("table")(records_table)
 
@@ -250,6 +252,55 @@ def predict(
             )
         had = f", {before} of them there before" if before else ""
         say(console, f"{lines} predictions in {output}{had}")
+
+
+def reaches(
+    run: Annotated[Path, typer.Argument(help="The folder of a run with learned windows.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The folder for reaches.json, .md and .svg; the run's own by default, where "
+            "longspan report finds them.",
+        ),
+    ] = None,
+    examples: Annotated[
+        int, typer.Option(min=1, help="Dev examples to look at, spread evenly over all.")
+    ] = 512,
+    batch: Annotated[int, typer.Option(min=1, help="Examples at once.")] = 16,
+    device: Annotated[
+        str | None, typer.Option(help="Where to compute, such as cpu; a GPU if there is one.")
+    ] = None,
+) -> None:
+    """Say what the reach learned: which tokens look far, in which layers and heads."""
+    console = _console()
+    with errors_in_one_line():
+        trained = load(run, device=_device(device))
+        columns, quiet = bar_columns("examples"), not sys.stdout.isatty()
+        with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
+            progress = bar.add_task("reading", total=None)
+            found = trained.reaches(
+                examples,
+                batch=batch,
+                told=lambda now, total: bar.update(progress, completed=now, total=total),
+            )
+        reach_files.show(console, found)
+        saved = reach_files.save(found, run if output is None else output)
+        say(console, f"saved {', '.join(str(path) for path in saved)}")
+
+
+def _device(name: str | None) -> torch.device:
+    """A device by its name, or the GPU that there is."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(name)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        said = str(error).splitlines()[0]
+        raise ValueError(f"--device {name} cannot be used: {said}") from error
+    return found
 
 
 def _plan(recipe: str, options: list[str]) -> Plan:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["COST", "DOCUMENT", "FINAL", "LEARNING", "MAP", "PATTERNS", "REACH", "RESULTS", "WORDS"]
+__all__ = [
+    "COST",
+    "DOCUMENT",
+    "FINAL",
+    "LEARNED",
+    "LEARNING",
+    "MAP",
+    "PATTERNS",
+    "REACH",
+    "RESULTS",
+    "WORDS",
+]
 
 WORDS = (
     "Runs that share everything but the seed of their random numbers are one setup. A model's "
@@ -33,6 +44,13 @@ REACH = (
 FINAL = (
     "How many of a document's tokens look how far when training is over, all heads of a layer "
     "together. A single bar is a window of one width; a wide heap is a layer whose tokens differ."
+)
+LEARNED = (
+    "Which tokens look far, over many examples, without those that are global. The stronger a "
+    "cell's colour, the larger its value among all of the table. Shares of the variance say what "
+    "one would know of a token's reach (its logarithm) by knowing only its head, or only which "
+    "token it is, and so on; they are not parts of one whole, but for layer, head, and token in "
+    "its place. What chance alone would explain is taken off."
 )
 DOCUMENT = (
     "A real document. The stronger a token's colour, the further it looks. Point at a token, tap "

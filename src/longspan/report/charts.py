@@ -10,7 +10,16 @@ from .markup import Markup, joined, tag
 from .numbers import plain
 from .scales import Scale, scale_for, thin
 
-__all__ = ["COLOURS", "Band", "Line", "Point", "histogram", "line_chart", "scatter_chart"]
+__all__ = [
+    "COLOURS",
+    "Band",
+    "Line",
+    "Point",
+    "bar_chart",
+    "histogram",
+    "line_chart",
+    "scatter_chart",
+]
 
 # As many as the style has; charts with more begin again.
 COLOURS = 8
@@ -18,6 +27,7 @@ WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 20, 12, 48
 MOST_POINTS = 240
 LETTER = 7.4  # the width of a letter of a label, on average, in the units of the drawing
+BAR = 24  # the height of a bar, with what is free around it
 LINE = 15  # the height of a label's line
 
 
@@ -178,6 +188,34 @@ def histogram(
                 )
             )
     return _svg([*_axes(x, y, x_label, "% of tokens", size), *bars], about, size)
+
+
+def bar_chart(
+    bars: Sequence[tuple[str, float]], *, x_label: str, about: str, colour: int
+) -> Markup:
+    """Bars that lie one below the other, with their names on the left and their values, all 0 or
+    more, on the right.
+    """
+    width, height = WIDTH, TOP + BAR * max(1, len(bars)) + 24
+    left = min(12 + LETTER * max((len(name) for name, _ in bars), default=0), width / 2)
+    x = scale_for([0.0, *(value for _, value in bars)], left, width - 60, zero=True, log=False)
+    drawn = []
+    for place, (name, value) in enumerate(bars):
+        top = TOP + BAR * place
+        drawn.append(
+            tag(
+                "rect",
+                class_=f"bar c{colour % COLOURS}",
+                x=f"{x(0):.1f}",
+                y=f"{top + 3:.1f}",
+                width=f"{max(x(value) - x(0), 0):.1f}",
+                height=f"{BAR - 6}",
+            )
+        )
+        drawn.append(_text(name, left - 6, top + BAR / 2 + 4, "end"))
+        drawn.append(_text(plain(value), x(value) + 5, top + BAR / 2 + 4, "start"))
+    drawn.append(_text(x_label, (left + width - 60) / 2, height - 6, "middle", "label"))
+    return _svg(drawn, about, (width, height))
 
 
 def _scales(

@@ -25,6 +25,7 @@ from .markup import Markup, escaped, joined, tag
 from .pictures import looks_of, pattern_pictures, rows_for
 from .reading import Run, read_run
 from .setups import Setup, setups_of
+from .study_section import study_section
 from .tables import results_table, verdict
 
 __all__ = ["page_of", "write"]
@@ -89,6 +90,7 @@ def page_of(runs: Sequence[Run]) -> str:
         ("learning", "Learning", _each_task(groups, curve_figures, captions.LEARNING, keys=_keys)),
         ("reach", "Reach over training", _reach(setups)),
         ("final", "Reach at the end", _each_setup(setups, final_reach_figures, captions.FINAL)),
+        ("learned", "What the reach learned", _learned(setups)),
         ("document", "A document", _document(setups)),
         ("patterns", "Patterns", _patterns(setups)),
         ("runs", "The runs", _runs(runs)),
@@ -201,6 +203,11 @@ def _each_setup(setups: Sequence[Setup], figures: SetupFigures, caption: str) ->
 def _reach(setups: Sequence[Setup]) -> Markup | None:
     points = reach_points(setups)
     return _each_setup(setups, lambda setup: reach_figures(setup, points), captions.REACH)
+
+
+def _learned(setups: Sequence[Setup]) -> Markup | None:
+    parts = [part for setup in setups if (part := study_section(setup)) is not None]
+    return joined([tag("p", captions.LEARNED, class_="note"), *parts]) if parts else None
 
 
 def _document(setups: Sequence[Setup]) -> Markup | None:

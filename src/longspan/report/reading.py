@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .looks import Look, look_from
+from .studies import Study, study_from
 
 __all__ = ["LayerReach", "Record", "Run", "read_run"]
 
@@ -65,6 +66,7 @@ class Run:
         result: what `result.json` holds; empty if that could not be read.
         records: the lines of `metrics.jsonl` that could be read.
         look: what tokens of a document see; None where the run wrote none.
+        study: what its windows have learned; None where nobody looked.
         problems: what is wrong with the folder, a sentence each.
     """
 
@@ -73,6 +75,7 @@ class Run:
     result: dict[str, Any] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     look: Look | None = None
+    study: Study | None = None
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -129,6 +132,12 @@ def read_run(folder: Path) -> Run:
             run.look = look_from(_json(looks))
         except (OSError, ValueError) as error:
             run.problems.append(f"looks.json cannot be shown: {_said(error)}")
+    studied = folder / "reaches.json"
+    if studied.exists():
+        try:
+            run.study = study_from(_json(studied))
+        except (OSError, ValueError) as error:
+            run.problems.append(f"reaches.json cannot be shown: {_said(error)}")
     return run
 
 

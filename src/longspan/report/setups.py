@@ -71,7 +71,7 @@ def setups_of(runs: Sequence[Run]) -> list[Setup]:
     """Groups runs that can be shown; a folder without a single readable file is in none."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        if run.config or run.result or run.records or run.look:
+        if run.config or run.result or run.records or run.look or run.study:
             groups.setdefault(_key(run), []).append(run)
     members = list(groups.values())
     names = _names(members)

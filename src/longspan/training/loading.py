@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from .evaluating import outputs_of
 from .learner import Learner
 from .objectives import Objective
 from .predicting import outputs_to
+from .reach_study import study_reach
 from .run import last_stage
 from .saving import load_learner
 
@@ -74,6 +75,19 @@ class Trained:
             self.task.check_input(record)
         inputs = self.task.inputs(records)
         return inputs.predictions(outputs_to(self.model, inputs))
+
+    def reaches(
+        self,
+        examples: int = 512,
+        *,
+        batch: int = 16,
+        told: Callable[[int, int], None] | None = None,
+    ) -> dict[str, Any]:
+        """What learned windows have learned, on so many dev examples, spread evenly: how far tokens
+        look, by layer and head, by what they are and where they stand, and how much of the
+        differences each of these explains. As JSON can hold it; `docs/using.md` says what is what.
+        """
+        return study_reach(self.model, self.task, examples=examples, batch=batch, told=told)
 
 
 def load(

@@ -11,6 +11,7 @@ from torch import Tensor
 from longspan.bench.contenders import Work
 from longspan.bench.layers.attention_layers import bigbird_layer, longformer_layer
 from longspan.bench.layers.encoders import CEILING, OURS, THEIRS, NoAttention, encoder
+from longspan.bench.layers.readers import reader
 from longspan.bench.problem import Problem, Results
 from longspan.bench.records import Outcome, Sample
 from longspan.bench.runner import QUICK, measure
@@ -67,8 +68,13 @@ def tiny_encoder(**more: Any) -> Problem:
     return encoder(4096, 1.9, quick=True, layers=1, **more)
 
 
-def test_encoders_learn_in_all_their_parts() -> None:
-    made = works(tiny_encoder())
+def tiny_reader(**more: Any) -> Problem:
+    return reader(4096, 1.7, quick=True, **more)
+
+
+@pytest.mark.parametrize("make", [tiny_encoder, tiny_reader])
+def test_encoders_learn_in_all_their_parts(make: Any) -> None:
+    made = works(make())
     assert list(made) == [OURS, THEIRS, CEILING]
     sizes = {name: sum(x.numel() for x in work.leaves) for name, work in made.items()}
     assert sizes[THEIRS] == sizes[CEILING] < sizes[OURS]
@@ -105,12 +111,13 @@ def test_no_attention_gives_values_back_and_gradients_to_all() -> None:
 # The compiler looks at the input of a layer, which is no leaf, and makes functions of autograd.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-def test_layers_are_compiled_whole_and_once() -> None:
+@pytest.mark.parametrize("make", [tiny_encoder, tiny_reader])
+def test_layers_are_compiled_whole_and_once(make: Any) -> None:
     """The way of a GPU, with a compiler that only traces."""
     torch.compiler.reset()
     counts = torch._dynamo.utils.counters
     counts.clear()
-    problem = tiny_encoder(dtype=torch.bfloat16, compiler="aot_eager")
+    problem = make(dtype=torch.bfloat16, compiler="aot_eager")
     found = list(measure(problem, True, torch.get_num_threads(), QUICK, lambda name: None))
     assert all(outcome.both is not None for outcome in found)
     assert counts["stats"]["unique_graphs"] == 3

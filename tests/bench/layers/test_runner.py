@@ -59,7 +59,12 @@ def report(device: str, at: dict[str, Any], problem: str, value: float | None) -
 
 def test_problems_belong_to_a_device() -> None:
     assert chosen(None, "cpu") == ["longformer", "bigbird", "encoder-4096", "encoder-8192"]
-    assert chosen(None, "cuda") == ["encoder-16384", "encoder-32768"]
+    assert chosen(None, "cuda") == [
+        "encoder-16384",
+        "encoder-32768",
+        "reader-4096",
+        "reader-16384",
+    ]
     assert set(PROBLEMS) == {*chosen(None, "cpu"), *chosen(None, "cuda")}
     with pytest.raises(ValueError, match="no problem 'bigbird' for cuda: choose one of encoder-16"):
         chosen(["bigbird"], "cuda")

@@ -16,7 +16,7 @@ from ..contenders import Contender, Work, installed
 from ..problem import Problem, Results
 from ..records import Figure
 
-__all__ = ["NoAttention", "encoder"]
+__all__ = ["CEILING", "OURS", "THEIRS", "NoAttention", "beside_full", "encoder"]
 
 MEAN_REACH, MAX_REACH = 64, 256
 OURS, THEIRS, CEILING = "longspan, learned windows", "SDPA", "no attention"
@@ -48,10 +48,38 @@ def encoder(
         size, layers = Size(heads=2, length=256, head_dim=16, dtype=dtype), min(layers, 2)
     title = f"BERT's encoder, {layers} layers, {size.length:,} tokens"
 
+    def contender(name: str, change: Callable[[Any, Size], None]) -> Contender:
+        def make(size: Size) -> Work:
+            return _work(size, layers, change, device, compiler)
+
+        return Contender(name=name, size=size, make=make, forward=False)
+
+    return beside_full(
+        f"encoder-{length}",
+        title,
+        MEAN_REACH,
+        target,
+        contender(OURS, _learned),
+        contender(THEIRS, lambda model, size: model.set_attn_implementation("sdpa")),
+        contender(CEILING, lambda model, size: hf.use(model, NoAttention())),
+    )
+
+
+def beside_full(
+    name: str,
+    title: str,
+    reach: int,
+    target: float,
+    ours: Contender,
+    theirs: Contender,
+    ceiling: Contender,
+) -> Problem:
+    """A model with learned windows beside the same with full attention, and with none."""
+
     def judge(results: Results) -> list[Figure]:
         return [
             results.figure(
-                f"{title}: learned windows, {MEAN_REACH} each side on average, beside SDPA",
+                f"{title}: learned windows, {reach} each side on average, beside SDPA",
                 "× faster",
                 (None, results.ratio(THEIRS, OURS)[1]),
                 (None, target),
@@ -66,22 +94,8 @@ def encoder(
             ),
         ]
 
-    def contender(name: str, change: Callable[[Any, Size], None]) -> Contender:
-        def make(size: Size) -> Work:
-            return _work(size, layers, change, device, compiler)
-
-        return Contender(name=name, size=size, make=make, forward=False)
-
     return Problem(
-        name=f"encoder-{length}",
-        title=title,
-        ours=(contender(OURS, _learned),),
-        peers=(
-            contender(THEIRS, lambda model, size: model.set_attn_implementation("sdpa")),
-            contender(CEILING, lambda model, size: hf.use(model, NoAttention())),
-        ),
-        judge=judge,
-        wall=True,
+        name=name, title=title, ours=(ours,), peers=(theirs, ceiling), judge=judge, wall=True
     )
 
 

@@ -19,6 +19,7 @@ LAYERS = {
     "memory": 0,
     "remembering": 0,
     "terminal": 0,
+    "writing": 0,
     "data": 0,
     "patterns": 1,
     "normalizers": 1,

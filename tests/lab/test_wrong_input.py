@@ -9,13 +9,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from longspan import writing
 from longspan.cli import app
 
 from ..small_tasks import TASKS, data_of, trained_on
@@ -177,12 +177,10 @@ def test_a_full_disk_in_records(name: str, tmp_path: Path, monkeypatch: pytest.M
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    plain, sync = tempfile.mkstemp, os.fsync
+    plain, sync = writing._beside, os.fsync
 
-    def some(dir: Path, prefix: str) -> Any:
-        there = {own.name for own in Path(dir).iterdir()}
-        missing = "looks.json" if "predictions.json" in there else "config.json"
-        return full() if missing == name else plain(dir=dir, prefix=prefix)
+    def some(path: Path) -> Path:
+        return full() if path.name == name else plain(path)
 
     def on_disk(handle: int) -> None:
         for path in tmp_path.rglob(name):
@@ -194,7 +192,7 @@ def test_a_full_disk_in_records(name: str, tmp_path: Path, monkeypatch: pytest.M
         if name == "metrics.jsonl":
             patched.setattr(os, "fsync", on_disk)
         else:
-            patched.setattr(tempfile, "mkstemp", some)
+            patched.setattr(writing, "_beside", some)
         text = fails("run", config_in(tmp_path), "-o", tmp_path / "runs")
     assert f"no space is left on the disk for {tmp_path}" in text and name in text
     assert "go on with the same command" in text

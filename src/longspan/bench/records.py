@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from ..writing import write_text
 
 __all__ = ["Figure", "Outcome", "Report", "Sample", "load", "save", "write_json"]
 
@@ -130,17 +130,7 @@ def save(report: Report, path: str | Path) -> None:
 
 def write_json(path: str | Path, found: Any) -> None:
     """Writes JSON aside first: a broken write leaves the old file as it was."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, suffix=path.suffix)
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(found, file, indent=1, ensure_ascii=False)
-            file.write("\n")
-        Path(aside).chmod(0o644)
-        Path(aside).replace(path)
-    finally:
-        Path(aside).unlink(missing_ok=True)
+    write_text(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def load(path: str | Path) -> Report:

@@ -14,6 +14,7 @@ from ..report.study_picture import save_study_picture
 from ..report.study_tables import as_markdown, named_tokens, study_tables
 from ..terminal import say
 from ..training.records import full_disk_said, write_json
+from ..writing import write_text
 
 __all__ = ["save", "show"]
 
@@ -42,9 +43,7 @@ def save(found: dict[str, Any], folder: Path) -> list[Path]:
     numbers, text, picture = (folder / f"reaches.{kind}" for kind in ("json", "md", "svg"))
     write_json(numbers, found)
     with full_disk_said(text):
-        aside = text.with_name(f".{text.name}.part")
-        aside.write_text(as_markdown(study), encoding="utf-8")
-        aside.replace(text)
+        write_text(text, as_markdown(study))
     with full_disk_said(picture):
         save_study_picture(study, picture)
     return [numbers, text, picture]

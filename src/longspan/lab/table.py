@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ..writing import write_text
 from .comparing import Compared, Spread, compared
 from .records import Done
 
@@ -36,10 +37,8 @@ def as_markdown(done: Sequence[Done]) -> str:
 
 def save(done: Sequence[Done], path: Path) -> Path:
     """Writes the rows as Markdown."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.part")
-    aside.write_text(as_markdown(done), encoding="utf-8")
-    return aside.replace(path)
+    write_text(path, as_markdown(done))
+    return path
 
 
 def _table(done: Sequence[Done]) -> tuple[list[str], list[list[str]]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ..writing import whole_file
 
 __all__ = [
     "INK",
@@ -187,15 +187,7 @@ def save_figure(figure: Any, path: str | Path) -> None:
 
     check_suffix(path)
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Neither the day nor random ids: a picture in a repository changes only with what it shows.
     metadata = {"Date": None} if path.suffix == ".svg" else {}
-    handle, aside = tempfile.mkstemp(dir=path.parent, suffix=path.suffix)
-    os.close(handle)
-    try:
-        with rc_context({"svg.hashsalt": "longspan"}):
-            figure.savefig(aside, dpi=144, metadata=metadata)
-        Path(aside).chmod(0o644)
-        Path(aside).replace(path)
-    finally:
-        Path(aside).unlink(missing_ok=True)
+    with whole_file(path) as aside, rc_context({"svg.hashsalt": "longspan"}):
+        figure.savefig(aside, dpi=144, metadata=metadata)

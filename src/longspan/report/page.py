@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
 
+from ..writing import write_text
 from . import captions
 from .charts import COLOURS
 from .document import document_section
@@ -60,16 +59,8 @@ def write(runs: Sequence[Path | str], path: Path | str) -> Path:
     if path.is_dir():
         raise ValueError(f"path must be a file such as report.html, got the folder {str(path)!r}")
     text = page_of([read_run(folder) for folder in folders])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".html")
-    try:
-        # Half a surrogate pair can stand in JSON, and not in UTF-8.
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
-        Path(aside).chmod(0o644)
-        Path(aside).replace(path)
-    finally:
-        Path(aside).unlink(missing_ok=True)
+    # Half a surrogate pair can stand in JSON, and not in UTF-8.
+    write_text(path, text, errors="replace")
     return path
 
 

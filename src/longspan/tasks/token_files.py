@@ -18,6 +18,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
+from ..writing import folder_aside
+
 __all__ = ["Ragged", "RaggedWriter", "Rows", "cached", "hash_of", "mapped", "nothing_kept"]
 
 # Changes when files of an earlier version could no longer be read, or would be read wrongly.
@@ -57,8 +59,7 @@ def cached(
         if folder.is_dir():
             return folder
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        side = Path(tempfile.mkdtemp(dir=place, prefix=".making-"))
+        side = folder_aside(folder)
         try:
             make(side)
             try:

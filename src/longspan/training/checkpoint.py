@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from ..nn.storing import Pair
+from ..writing import ASIDE
 from .learner import Learner
 from .optim import AnyOptimizer
 from .processes import gathered, process_count, process_number
-from .records import ASIDE, whole_folder
+from .records import whole_folder
 from .saving import FILES as MODEL
 from .saving import describe_learner
 from .sharding import like, whole, whole_state

@@ -7,16 +7,14 @@ import json
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Metrics", "clean", "finite", "full_disk_said", "whole_folder", "write_json"]
+from ..writing import ASIDE, folder_aside, on_disk, write_text
 
-# How the names of what is being written begin; what is left of them was never finished.
-ASIDE = ".writing-"
+__all__ = ["Metrics", "clean", "finite", "full_disk_said", "whole_folder", "write_json"]
 
 
 @contextmanager
@@ -37,18 +35,7 @@ def full_disk_said(path: Path) -> Iterator[None]:
 def write_json(path: Path, content: Any) -> None:
     """Writes JSON to the side, and renames it."""
     with full_disk_said(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=ASIDE)
-        aside = Path(name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(json.dumps(finite(content), indent=2, ensure_ascii=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(path)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
+        write_text(path, json.dumps(finite(content), indent=2, ensure_ascii=False) + "\n")
 
 
 def finite(content: Any) -> Any:
@@ -69,32 +56,22 @@ def whole_folder(path: Path) -> Iterator[Path]:
     What was there is gone only after that; where writing fails, nothing has changed.
     """
     with full_disk_said(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=ASIDE))
+        aside = folder_aside(path)
         try:
             yield aside
             for own in aside.iterdir():
-                _on_disk(own)
-            _on_disk(aside)
+                on_disk(own)
+            on_disk(aside)
             if path.exists():
-                before = Path(tempfile.mkdtemp(dir=path.parent, prefix=ASIDE))
+                before = folder_aside(path)
                 path.replace(before)
                 aside.replace(path)
                 shutil.rmtree(before)
             else:
                 aside.replace(path)
-            _on_disk(path.parent)
+            on_disk(path.parent)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-
-
-def _on_disk(path: Path) -> None:
-    """Waits until a file, or a folder's list of files, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def clean(folder: Path) -> None:

@@ -24,7 +24,8 @@ class FullAttention(Mechanism):
     `torch.nn.functional.scaled_dot_product_attention`: the fastest dense kernels, for comparisons
     that mean something. They may sum gradients in another order each time on a GPU, and let one NaN
     spoil more than its own pairs. What they do not take (weights of the layer; a causal call with
-    padding, or with more keys than queries) `longspan.attention` computes.
+    padding, or with more keys than queries), or only with the whole matrix in memory (padding on a
+    CPU), `longspan.attention` computes.
 
     Global tokens change nothing: everybody sees everybody.
 
@@ -54,7 +55,7 @@ class FullAttention(Mechanism):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         padding = setting.key_padding
         aside = self.is_causal and (padding is not None or q.shape[2] != k.shape[2])
-        if setting.weights or aside:
+        if setting.weights or aside or (padding is not None and q.device.type == "cpu"):
             return super().forward(q, k, v, setting)
         seen = there = None
         if padding is not None:

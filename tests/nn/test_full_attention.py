@@ -34,6 +34,23 @@ def test_the_same_as_attention(causal: bool, padded: bool, n: int, key_heads: in
         torch.testing.assert_close(own, wanted, atol=1e-5, rtol=1e-5)
 
 
+def test_padding_as_on_a_gpu() -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(3, 4, 9, 8, requires_grad=True) for _ in range(3))
+    real = torch.ones(3, 9, dtype=torch.bool)
+    real[1, 6:] = False
+    real[2] = False
+    theirs = FullAttention()._by_pytorch(q, k, v, real, 0.0)
+    ours = Attention()(q, k, v, Setting(key_padding=real))
+    torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5)
+    for own, wanted in zip(
+        torch.autograd.grad(theirs.square().sum(), (q, k, v)),
+        torch.autograd.grad(ours.square().sum(), (q, k, v)),
+        strict=True,
+    ):
+        torch.testing.assert_close(own, wanted, atol=1e-5, rtol=1e-5)
+
+
 def test_weights_of_a_layer_count() -> None:
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 2, 6, 8) for _ in range(3))

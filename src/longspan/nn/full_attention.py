@@ -57,6 +57,11 @@ class FullAttention(Mechanism):
         aside = self.is_causal and (padding is not None or q.shape[2] != k.shape[2])
         if setting.weights or aside or (padding is not None and q.device.type == "cpu"):
             return super().forward(q, k, v, setting)
+        return self._by_pytorch(q, k, v, padding, setting.dropout if self.training else 0.0)
+
+    def _by_pytorch(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float
+    ) -> Tensor:
         seen = there = None
         if padding is not None:
             # A sample without any key sees nothing, and gives 0 as everywhere else.
@@ -67,7 +72,7 @@ class FullAttention(Mechanism):
             k,
             v,
             attn_mask=seen,
-            dropout_p=setting.dropout if self.training else 0.0,
+            dropout_p=dropout,
             is_causal=self.is_causal,
             enable_gqa=q.shape[1] != k.shape[1],
         )

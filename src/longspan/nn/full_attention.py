@@ -24,8 +24,8 @@ class FullAttention(Mechanism):
     `torch.nn.functional.scaled_dot_product_attention`: the fastest dense kernels, for comparisons
     that mean something. They may sum gradients in another order each time on a GPU, and let one NaN
     spoil more than its own pairs. What they do not take (weights of the layer; a causal call with
-    padding, or with more keys than queries), or only with the whole matrix in memory (padding on a
-    CPU), `longspan.attention` computes.
+    padding, or with more keys than queries), or only with the whole matrix in memory (padding or
+    dropout on a CPU), `longspan.attention` computes.
 
     Global tokens change nothing: everybody sees everybody.
 
@@ -53,11 +53,13 @@ class FullAttention(Mechanism):
         return Asked(Causal() if self.is_causal else Full())
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
-        padding = setting.key_padding
+        padding, dropout = setting.key_padding, setting.dropout if self.training else 0.0
         aside = self.is_causal and (padding is not None or q.shape[2] != k.shape[2])
-        if setting.weights or aside or (padding is not None and q.device.type == "cpu"):
+        if q.device.type == "cpu":
+            aside = aside or padding is not None or dropout > 0
+        if setting.weights or aside:
             return super().forward(q, k, v, setting)
-        return self._by_pytorch(q, k, v, padding, setting.dropout if self.training else 0.0)
+        return self._by_pytorch(q, k, v, padding, dropout)
 
     def _by_pytorch(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float

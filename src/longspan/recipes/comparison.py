@@ -14,7 +14,7 @@ __all__ = ["MECHANISMS", "comparison"]
 
 # By short names, with the reach that makes their pairs comparable: about 2·reach + 1 a token.
 MECHANISMS: dict[str, Any] = {
-    "full": lambda reach: None,
+    "full": lambda reach: {"kind": "FullAttention"},
     "window": lambda reach: {
         "kind": "SlidingWindow", "left": reach, "global_projections": False,
     },

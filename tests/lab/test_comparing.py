@@ -65,6 +65,15 @@ def test_tables_have_the_columns_that_rows_have() -> None:
     assert [(own[3], own[4]) for own in others] == [("1.5", "12"), ("", "16, 14.3")]
 
 
+def test_a_measure_that_some_rows_do_not_have() -> None:
+    """Records of an earlier version do not say what else to show, or have not measured it."""
+    more: dict[str, Any] = {"also": ["words"], "metrics": {"bits": 2.0, "words": 30.0}}
+    both = {"metrics": {"bits": 2.0, "words": 20.0}}
+    runs = [done("a", 0, 2.0), done("b", 0, 2.0, **both), done("c", 0, 2.0, **more)]
+    lines = [line.split(" | ") for line in as_markdown(runs).splitlines()]
+    assert lines[0][2] == "words" and [own[2] for own in lines[2:]] == ["—", "20.00", "30.00"]
+
+
 def test_shares_of_draws() -> None:
     assert share_better([1.0, 2.0]) == 1.0 and share_better([0.0, 0.0]) == 0.5
     assert 0.6 < share_better([1.0, 1.0, -1.0]) < 0.9

@@ -71,6 +71,7 @@ def compared(done: Sequence[Done], *, lower_is_better: bool) -> list[Compared]:
     for planned, result in done:
         rows.setdefault(planned.row, []).append((planned, result))
     first: dict[int, float] | None = None
+    also = dict.fromkeys(name for _, result in done for name in result.get("also", ()))
     found = []
     for row, runs in rows.items():
         values = {planned.config.seed: _metric(result) for planned, result in runs}
@@ -89,7 +90,8 @@ def compared(done: Sequence[Done], *, lower_is_better: bool) -> list[Compared]:
                 quality=Spread.of(list(values.values())),
                 also={
                     name: Spread.of([float(result["metrics"][name]) for result in results])
-                    for name in results[0].get("also", ())
+                    for name in also
+                    if all(name in result["metrics"] for result in results)
                 },
                 published=runs[0][0].published,
                 asked_reach=_asked_reach(runs[0][0].config),

@@ -47,9 +47,9 @@ def _table(done: Sequence[Done]) -> tuple[list[str], list[list[str]]]:
     """
     first = done[0][1]
     rows = compared(done, lower_is_better=bool(first.get("lower_is_better")))
-    also = list(first.get("also", ()))
+    also = dict.fromkeys(name for row in rows for name in row.also)
     columns: dict[str, list[str]] = {str(first["metric"]): [str(row.quality) for row in rows]}
-    columns |= {name: [str(row.also[name]) for row in rows] for name in also}
+    columns |= {name: [str(row.also.get(name, "—")) for row in rows] for name in also}
     columns["published"] = [row.published or "" for row in rows]
     columns["better than the first"] = [_share(row.better) for row in rows]
     if any(row.reach is not None for row in rows):

@@ -100,6 +100,27 @@ def test_the_table_of_records(made: Path, tmp_path: Path) -> None:
     assert "is no record" in ran("table", str(tmp_path / "other"), code=2)
 
 
+def test_pictures_of_records(made: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    quality, reaches = tmp_path / "quality.svg", tmp_path / "reaches.svg"
+    told = ran("table", str(made / "records"), "--quality", str(quality), "--reaches", str(reaches))
+    assert "quality.svg" in told and "reaches.svg" in told
+    assert "<svg" in quality.read_text() and "<svg" in reaches.read_text()
+    only = ran("table", str(made / "records"), "--only", "learned")
+    assert "learned" in only and "window" not in only
+    assert "window; learned" in ran("table", str(made / "records"), "--only", "wide", code=2)
+    arguments = ["table", str(made / "records"), "--only", "window", "--reaches", str(reaches)]
+    assert "none of the records has a learned reach" in ran(*arguments, code=2)
+
+
+def test_rows_of_one_family_are_a_line() -> None:
+    from longspan.lab.pictures import _family
+
+    names = ("fixed 64, with global tokens", "fixed 4, with global tokens")
+    assert {_family(name) for name in names} == {"fixed, with global tokens"}
+    assert _family("4,096: learned") == ": learned" and _family("k = 0.6") == "k ="
+
+
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     plan = tmp_path / "mine.py"

@@ -28,8 +28,9 @@ from ..training.processes import first_process
 from . import reaches as reach_files
 from . import table
 from .dry_run import show_plan
+from .pictures import save_quality, save_reaches
 from .predicting import predict as predict_lines
-from .records import read_all
+from .records import lines_of, read_all
 from .runner import moved_aside, run_plan
 
 __all__ = ["add_to"]
@@ -163,14 +164,25 @@ def records_table(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A file for the table as Markdown.")
     ] = None,
+    only: Annotated[str, typer.Option(help="Words that a row's name has to have.")] = "",
+    quality: Annotated[
+        Path | None, typer.Option(help="A picture (.svg, .png) of quality against pairs.")
+    ] = None,
+    reaches: Annotated[
+        Path | None, typer.Option(help="A picture of learned reaches over training.")
+    ] = None,
 ) -> None:
-    """Show the table of runs of which there are records."""
+    """Show the table of runs of which there are records, and draw them."""
     console = _console()
     with errors_in_one_line():
-        done = read_all(records)
+        done = read_all(records, only)
         table.show(console, records.name, done)
         if output is not None:
             say(console, f"saved {table.save(done, output)}")
+        if quality is not None:
+            say(console, f"saved {save_quality(done, quality)}")
+        if reaches is not None:
+            say(console, f"saved {save_reaches(lines_of(records, only), reaches)}")
 
 
 def data(

@@ -16,10 +16,13 @@ from ..recipes import Plan, Planned
 from ..training import RunConfig
 from ..training.records import write_json
 
-__all__ = ["Done", "keep", "kept", "read_all"]
+__all__ = ["Done", "Lines", "keep", "kept", "lines_of", "read_all"]
 
 # A run, and its `result.json`.
 Done = tuple[Planned, dict[str, Any]]
+
+# A run, and lines of its metrics.
+Lines = tuple[Planned, list[dict[str, Any]]]
 
 # Settings of tasks that are paths.
 PATHS = ("cache", "dev", "tokenizer")
@@ -53,8 +56,21 @@ def keep(folder: Path, plan: Plan, planned: Planned, run: Path) -> Path:
     return path
 
 
-def read_all(folder: Path) -> list[Done]:
-    """All records of a folder: rows in their order, seeds in theirs."""
+def read_all(folder: Path, only: str = "") -> list[Done]:
+    """All records of a folder: rows in their order, seeds in theirs.
+
+    Args:
+        only: words that a row's name has to have.
+    """
+    return [_done(record) for record in _all(folder, only)]
+
+
+def lines_of(folder: Path, only: str = "") -> list[Lines]:
+    """For the same runs, the lines of their metrics that were kept."""
+    return [(_done(record)[0], record.get("metrics", [])) for record in _all(folder, only)]
+
+
+def _all(folder: Path, only: str) -> list[dict[str, Any]]:
     paths = sorted(folder.glob("*.json"))
     if not paths:
         raise ValueError(f"{folder} has no records")
@@ -63,7 +79,11 @@ def read_all(folder: Path) -> list[Done]:
         if not isinstance(record, dict) or not {"row", "order", "config", "result"} <= set(record):
             raise ValueError(f"{path} is no record of a run")
     found.sort(key=lambda own: (own[0]["order"], own[0]["config"]["seed"]))
-    return [_done(record) for record, _ in found]
+    chosen = [record for record, _ in found if only in record["row"]]
+    if not chosen:
+        rows = dict.fromkeys(record["row"] for record, _ in found)
+        raise ValueError(f"{folder} has no row with {only!r} in its name, but {'; '.join(rows)}")
+    return chosen
 
 
 def _read(path: Path) -> Done:

@@ -1,0 +1,107 @@
+"""Pictures of records: quality against pairs, and reaches over training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ..patterns.drawing import new_figure, save_figure
+from .comparing import Compared, compared
+from .records import Done, Lines
+
+__all__ = ["save_quality", "save_reaches"]
+
+# Matplotlib has so many colours, and begins again; then marks are others.
+COLOURS, MARKERS = 10, "os^Dv"
+# Panels of a picture, at most.
+MOST_PANELS = 12
+
+
+def save_quality(done: Sequence[Done], path: Path) -> Path:
+    """The main measure against pairs, a point a row, with the deviation over seeds. Rows whose
+    names differ in their numbers alone are a line.
+    """
+    first = done[0][1]
+    rows = compared(done, lower_is_better=bool(first.get("lower_is_better")))
+    families: dict[str, list[Compared]] = {}
+    for row in rows:
+        if row.pairs is not None:
+            families.setdefault(_family(row.row), []).append(row)
+    if not families:
+        raise ValueError("none of the records says how many pairs it has")
+    figure = new_figure(8.0, 4.8)
+    figure.set_layout_engine("constrained")
+    axis = figure.add_subplot()
+    for number, (name, own) in enumerate(families.items()):
+        own.sort(key=_pairs)
+        axis.errorbar(
+            [_pairs(row) for row in own],
+            [row.quality.mean for row in own],
+            yerr=[row.quality.deviation or 0.0 for row in own],
+            marker=MARKERS[number // COLOURS % len(MARKERS)], markersize=4, linewidth=1, capsize=2,
+            label=name,
+        )  # fmt: skip
+        for row in own if len(own) > 1 else ():
+            axis.annotate(
+                " ".join(re.findall(r"\d[\d,.]*\d|\d", row.row)),
+                (_pairs(row), row.quality.mean), xytext=(4, 4), textcoords="offset points",
+                fontsize=7,
+            )  # fmt: skip
+    axis.set_xscale("log")
+    axis.set_xlabel("pairs of an example, over all layers and heads", fontsize=8)
+    axis.set_ylabel(str(first["metric"]), fontsize=8)
+    axis.tick_params(labelsize=7.5)
+    axis.grid(linewidth=0.3)
+    axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    save_figure(figure, path)
+    return path
+
+
+def save_reaches(lines: Sequence[Lines], path: Path) -> Path:
+    """How far the layers reach over training, on average over tokens, heads and seeds: a panel a
+    row, a line a layer.
+    """
+    rows: dict[str, list[list[dict[str, Any]]]] = {}
+    for planned, own in lines:
+        told = [line for line in own if "reach" in line]
+        if told:
+            rows.setdefault(planned.row, []).append(told)
+    if not rows:
+        raise ValueError("none of the records has a learned reach")
+    if len(rows) > MOST_PANELS:
+        raise ValueError(
+            f"{len(rows)} rows have a learned reach, and a picture has room for {MOST_PANELS}: "
+            "choose some by their names, with only"
+        )
+    columns = min(3, len(rows))
+    height = -(-len(rows) // columns)
+    figure = new_figure(3.6 * columns, 2.8 * height)
+    figure.set_layout_engine("constrained")
+    for place, (row, runs) in enumerate(rows.items()):
+        axis = figure.add_subplot(height, columns, place + 1)
+        # Runs of a row have the same steps.
+        steps = [line["step"] for line in runs[0]]
+        for layer in range(len(runs[0][0]["reach"])):
+            means = [fmean(run[n]["reach"][layer] for run in runs) for n in range(len(steps))]
+            axis.plot(steps, means, linewidth=1, label=f"layer {layer + 1}")
+        axis.set_title(row, fontsize=8, wrap=True)
+        axis.tick_params(labelsize=7)
+        axis.set_xlabel("step", fontsize=7)
+        axis.set_ylabel("mean reach", fontsize=7)
+    figure.axes[0].legend(fontsize=6)
+    save_figure(figure, path)
+    return path
+
+
+def _family(row: str) -> str:
+    """The name without its numbers."""
+    bare = re.sub(r"\d[\d,.]*\d|\d", "", row)
+    return re.sub(r"\s+", " ", bare).replace(" ,", ",").strip()
+
+
+def _pairs(row: Compared) -> float:
+    assert row.pairs is not None
+    return row.pairs.mean

@@ -24,7 +24,7 @@ from ..terminal import bar_columns, errors_in_one_line, say
 from ..training import RunConfig, build, load
 from ..training.building import tasks_of
 from ..training.naming import value_of
-from ..training.processes import first_process
+from ..training.processes import first_process, part
 from . import reaches as reach_files
 from . import table
 from .dry_run import show_plan
@@ -392,6 +392,8 @@ def _run(
         done = run_at_once(plan, folder, jobs=jobs, records=records, say=told)
     else:
         done = run_plan(plan, folder, records=records, say=told)
+    # The others need not wait while the first one writes a report.
+    part()
     if not first:
         return
     table.show(console, plan.title, done)

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-__all__ = ["first_process", "gathered", "process_count", "process_number", "summed", "wait"]
+__all__ = [
+    "first_process",
+    "gathered",
+    "part",
+    "process_count",
+    "process_number",
+    "summed",
+    "wait",
+]
 
 
 def process_count() -> int:
@@ -51,6 +59,15 @@ def gathered(value: Any, device: torch.device) -> list[Any]:
     return [
         json.loads(bytes(own[: int(size)].tolist())) for own, size in zip(texts, sizes, strict=True)
     ]
+
+
+def part() -> None:
+    """Ends what processes that were started together have in common, once all of them are here:
+    none leaves while another still talks to it.
+    """
+    wait()
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def wait() -> None:

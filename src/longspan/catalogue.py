@@ -137,9 +137,11 @@ def _global_tokens(mechanism: Mechanism) -> str:
     tokens = torch.zeros(1, LENGTH, dtype=torch.bool)
     tokens[:, 0] = True
     try:
-        mechanism(q, k, v, Setting(x, None, tokens))
+        found = mechanism(q, k, v, Setting(x, None, tokens))
     except ValueError:
         return "of the pattern alone" if isinstance(mechanism, Attention) else "at both ends"
+    if torch.equal(found, mechanism(q, k, v, Setting(x))):
+        return "change nothing"
     return "with the call, for each sample its own"
 
 

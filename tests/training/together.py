@@ -107,8 +107,8 @@ def main() -> None:
     if how == "split":
         apart(folder)
     part()
-    # Of what PyTorch leaves running some end a process that exits by itself with an abort, once in
-    # some hundred times. All that was trained is written.
+    # A thread that PyTorch leaves running can, rarely, abort a process that exits by itself. All
+    # that was trained is written.
     sys.stderr.flush()
     os._exit(0)
 

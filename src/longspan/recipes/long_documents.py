@@ -8,12 +8,9 @@ from typing import Any
 
 from ..training import RunConfig
 from .plan import Plan, over_seeds
-from .questions import answering, fixed, full, learned, with_settings, with_tokens
+from .questions import answering, fixed, full, reaching, with_settings, with_tokens
 
 __all__ = ["long_documents"]
-
-# How many times the mean a learned reach may be.
-MOST = 8
 
 
 def long_documents(
@@ -70,24 +67,21 @@ def _rows(base: RunConfig, reach: int, length: int) -> Iterator[tuple[str, RunCo
     def windows(config: RunConfig) -> RunConfig:
         return fixed(config, reach, global_projections=True)
 
-    def learns(config: RunConfig) -> RunConfig:
-        return learned(config, mean_reach=reach, max_reach=MOST * reach)
-
     yield "full attention", full(base)
     yield "fixed", windows(base)
     yield "dilated", fixed(base, reach, dilation=2, global_projections=True)
     yield "BigBird", replace(base, mechanism=_bigbird(reach))
-    yield "learned", learns(base)
+    yield "learned", reaching(base, reach)
     bare = with_tokens(base, False)
     yield "fixed, no global tokens", fixed(bare, reach)
-    yield "learned, no global tokens", learns(bare)
+    yield "learned, no global tokens", reaching(bare, reach)
     yield "fixed, no projections for global tokens", fixed(base, reach)
     for shorter in (length // 8, length // 2):
         own = _shorter(base, shorter, length // shorter)
         if shorter == length // 8:
             yield f"full attention, {shorter} tokens", full(own)
         yield f"fixed, {shorter} tokens", windows(own)
-        yield f"learned, {shorter} tokens", learns(own)
+        yield f"learned, {shorter} tokens", reaching(own, reach)
 
 
 def _bigbird(reach: int) -> dict[str, Any]:

@@ -8,10 +8,22 @@ from typing import Any
 
 from ..training import RunConfig, Stage
 
-__all__ = ["answering", "fixed", "full", "learned", "said_of", "with_settings", "with_tokens"]
+__all__ = [
+    "answering",
+    "fixed",
+    "full",
+    "learned",
+    "reaching",
+    "said_of",
+    "with_settings",
+    "with_tokens",
+]
 
 # A small encoder, where there are no weights to start from.
 SMALL = {"width": 96, "layers": 2, "heads": 4}
+
+# How many times the mean a learned reach may be.
+MOST = 8
 
 # The reach networks learn so many times as fast as the rest.
 REACH_RATE = 10.0
@@ -84,3 +96,8 @@ def learned(
     """A learned window, and what is another in every stage."""
     stages = tuple(replace(own, **(stage or {})) for own in config.stages)
     return replace(config, mechanism={"kind": "LearnedWindow", **settings}, stages=stages)
+
+
+def reaching(config: RunConfig, reach: int) -> RunConfig:
+    """A learned window of so many tokens on average."""
+    return learned(config, mean_reach=reach, max_reach=MOST * reach)

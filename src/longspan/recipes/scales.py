@@ -8,12 +8,9 @@ from typing import Any
 
 from ..training import RunConfig, Stage
 from .plan import Plan, over_seeds
-from .questions import answering, fixed, learned, with_settings
+from .questions import answering, fixed, reaching, with_settings
 
 __all__ = ["scales"]
-
-# How many times the mean a learned reach may be.
-MOST = 8
 
 
 def scales(
@@ -77,7 +74,7 @@ def _rows(
     (short,) = base.stages
     long = replace(short, name="long", steps=steps, batch=batch)
     large = replace(with_settings(base, length=length, by="article", empty=1), stages=(long,))
-    own = learned(large, mean_reach=reach, max_reach=MOST * reach)
+    own = reaching(large, reach)
     paragraphs = {"settings": {"length": base.task["settings"]["length"], "by": "paragraph"}}
     small = replace(short, name="short", task=paragraphs)
     yield f"{length:,}: fixed", fixed(large, reach)

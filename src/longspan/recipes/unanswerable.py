@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .plan import Plan, over_seeds
-from .questions import answering, fixed, full, learned
+from .questions import answering, fixed, full, reaching
 
 __all__ = ["unanswerable"]
 
@@ -55,7 +55,7 @@ def unanswerable(
     rows = {
         "full attention": full(base),
         f"fixed {reach}": fixed(base, reach),
-        f"learned {reach}": learned(base, mean_reach=reach, max_reach=8 * reach),
+        f"learned {reach}": reaching(base, reach),
     }
     return Plan(
         title="Questions without an answer",

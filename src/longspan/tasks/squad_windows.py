@@ -166,6 +166,7 @@ class Windows(Sequence[Window]):
         self._table = np.array(self._windows, dtype=np.int64).reshape(-1, 3)
         self._asked = np.minimum(asked, reader.question_length)
         self._context = np.array([question.context for question in source.questions])
+        self._begins = tokens.questions.begins().numpy(), tokens.contexts.begins().numpy()
         self._targets: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -199,12 +200,11 @@ class Windows(Sequence[Window]):
         in_text = (place >= before) & (place < size - 1)
         tokens = np.where(real, self.reader.between, self.reader.pad)
         tokens[:, 0] = self.reader.first
-        for own, rows, first, there in (
-            (self.tokens.questions, question, -1, in_question),
-            (self.tokens.contexts, self._context[question], low[:, None] - before, in_text),
-        ):
-            begins = own.begins().numpy()
-            tokens[there] = own.values.numpy()[(begins[rows][:, None] + place + first)[there]]
+        of_questions, of_contexts = self._begins
+        at = of_questions[question][:, None] + place - 1
+        tokens[in_question] = self.tokens.questions.values.numpy()[at[in_question]]
+        at = (of_contexts[self._context[question]] + low)[:, None] + place - before
+        tokens[in_text] = self.tokens.contexts.values.numpy()[at[in_text]]
         start, end = self._all_targets()[chosen].T
         return Batch(
             tokens=torch.from_numpy(tokens),

@@ -147,6 +147,29 @@ def test_addresses_are_those_of_the_call(driver: Driver) -> None:
     assert driver.configs[-1] == (3, 2, 128, 96, 5)
 
 
+def test_a_kernel_is_launched_with_any_arguments(driver: Driver) -> None:
+    """As Triton would, other shapes and numbers too."""
+    from longspan.kernels.triton.hopper.driver import Kernel
+
+    def arguments(rows: int, number: int, scale: float) -> tuple[Any, ...]:
+        x = torch.zeros(rows, 16, dtype=torch.bfloat16)
+        return descriptor(x), (torch.zeros(3), 1, number), torch.zeros(6), scale, 1
+
+    kernel = Kernel(compiled(), arguments(32, 9, 0.5))
+    for grid, given in (((3, 2), arguments(64, 7, 0.25)), ((5, 1), arguments(32, -1, 2.0))):
+        kernel(grid, 5, given)
+        own, (x, (side, _, number), out, scale, _) = driver.launched[-1], given
+        assert address(own[0]) == x.base.data_ptr()
+        assert [int.from_bytes(n, "little") for n in own[1:5]] == [len(x.base), 16, 16, 1]
+        assert address(own[5]) == side.data_ptr() and address(own[7]) == out.data_ptr()
+        assert own[6] == struct.pack("<i", number) and own[8] == struct.pack("<f", scale)
+        assert own[9] == own[10] == bytes(8)
+        assert driver.configs[-1] == (*grid, 128, 96, 5)
+    assert driver.encoded == 2
+    kernel((5, 1), 5, given)
+    assert driver.encoded == 2 and driver.launched[-1] == driver.launched[-2]
+
+
 def test_descriptors_are_encoded_once_for_an_address(driver: Driver) -> None:
     from longspan.kernels.triton.hopper.replay import Tape
 

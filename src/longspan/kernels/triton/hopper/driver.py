@@ -1,8 +1,10 @@
 """Launches by CUDA's driver itself, of kernels whose arguments are the same but for addresses.
 
 Triton looks at every argument of every launch in Python, and encodes every tensor's descriptor
-anew. Here parameters lie in memory as the kernel reads them, which its PTX tells, and a launch
-writes the addresses that are others than last time.
+anew; and before a kernel's first launch some versions run a C compiler, for longer than the kernel
+took to compile. Here parameters lie in memory as the kernel reads them, which its PTX tells. A
+`Kernel` is launched with any arguments; a `Launch` is one that comes again with other addresses,
+and writes only these.
 """
 
 from __future__ import annotations
@@ -18,12 +20,25 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.runtime import driver
 
-__all__ = ["Launch", "Place", "Unknown", "parameters_of"]
+__all__ = [
+    "Kernel",
+    "Launch",
+    "Place",
+    "Unknown",
+    "current_stream",
+    "load",
+    "parameters_of",
+]
 
 DESCRIPTOR = 128
 ALIGNED = 64
 SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8, "fp32": 4, "fp64": 8}
+CODES = {
+    "i1": "?", "i8": "b", "i16": "h", "i32": "i", "u32": "I", "i64": "q", "u64": "Q", "fp32": "f",
+    "fp64": "d",
+}  # fmt: skip
 PTX_SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}
 # What a descriptor's elements are called in the driver, by what they are on the device.
 ELEMENTS = {torch.float16: 6, torch.float32: 7, torch.bfloat16: 9}
@@ -100,11 +115,17 @@ def _flat(kinds: Any, values: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_descriptor(given: TensorDescriptor, meta: dict[str, Any] | None) -> list[Value]:
+    shape = [struct.pack("<i", n) for n in given.shape]
+    strides = [struct.pack("<q", s) for s in given.strides]
+    return [(_described(given, meta), given.base), *shape, *strides]
+
+
+def _described(given: TensorDescriptor, meta: dict[str, Any] | None) -> Descriptor:
     if meta is None or given.padding != "zero" or given.base.dtype not in ELEMENTS:
         raise Unknown("it has a descriptor of another kind")
     rank, size = len(given.shape), given.base.element_size()
     strides = [int(s) * size for s in given.strides[:-1]]
-    described = Descriptor(
+    return Descriptor(
         ELEMENTS[given.base.dtype],
         (ctypes.c_uint64 * rank)(*reversed([int(n) for n in given.shape])),
         (ctypes.c_uint64 * (rank - 1))(*reversed(strides)),
@@ -112,8 +133,6 @@ def _of_descriptor(given: TensorDescriptor, meta: dict[str, Any] | None) -> list
         (ctypes.c_uint32 * rank)(*[1] * rank),
         meta["swizzle"],
     )
-    shape = [struct.pack("<i", n) for n in given.shape]
-    return [(described, given.base), *shape, *(struct.pack("<q", s) for s in given.strides)]
 
 
 def _packed(kind: str, value: Any) -> bytes:
@@ -158,6 +177,139 @@ class _Config(ctypes.Structure):
     ]
 
 
+def _places_of(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where parameters of these sizes lie, and where they end."""
+    offsets, end = [], 0
+    for size in sizes:
+        aligned = ALIGNED if size == DESCRIPTOR else 8
+        end = -(-end // aligned) * aligned
+        offsets.append(end)
+        end += size
+    return offsets, end
+
+
+def _config_of(compiled: Any) -> _Config:
+    """How a kernel is launched, but for its grid and stream."""
+    found = _Config()
+    found.block_x, found.block_y, found.block_z = 32 * compiled.metadata.num_warps, 1, 1
+    found.grid_z, found.shared = 1, compiled.metadata.shared
+    if compiled.metadata.launch_pdl:
+        found.attributes, found.attribute_count = ctypes.addressof(OVERLAPPING), 1
+    return found
+
+
+def _start(call: tuple[Any, ...]) -> None:
+    result = _driver().cuLaunchKernelEx(*call)
+    if result == INVALID_CONTEXT:
+        # A thread in which nothing has used CUDA before.
+        _driver().cuCtxSetCurrent(_primary_context(torch.cuda.current_device()))
+        result = _driver().cuLaunchKernelEx(*call)
+    if result:
+        raise RuntimeError(f"CUDA's driver did not launch a kernel: error {result}")
+
+
+class Kernel:
+    """A compiled kernel, to be launched with arguments of the kinds that it was compiled for.
+
+    Args:
+        arguments: some of them, without the constants.
+
+    Raises:
+        Unknown: where Triton has to launch it.
+    """
+
+    def __init__(self, compiled: Any, arguments: Sequence[Any]) -> None:
+        values = parameters_of(compiled, arguments)
+        self._kinds = list(compiled.src.signature.values())[: len(arguments)]
+        self._meta = list(compiled.metadata.tensordesc_meta or ())
+        offsets, end = _places_of([_size(value) for value in values])
+        self._memory = ctypes.create_string_buffer(end + ALIGNED)
+        self._start = -ctypes.addressof(self._memory) % ALIGNED
+        first = ctypes.addressof(self._memory) + self._start
+        self._parameters = (ctypes.c_void_p * len(values))(*[first + at for at in offsets])
+        self._config = _config_of(compiled)
+        self._call = (
+            ctypes.byref(self._config), ctypes.c_void_p(compiled.function), self._parameters, None
+        )  # fmt: skip
+        self._places = [
+            offset for offset, value in zip(offsets, values, strict=True)
+            if isinstance(value, tuple)
+        ]  # fmt: skip
+        codes = [kind for kind, _ in _flat(self._kinds, arguments)]
+        self._format = _format_of(values, offsets, codes)
+        self._known: dict[Any, bytes] = {}
+        self._lock = Lock()
+
+    def __call__(self, grid: tuple[int, int], stream: int, arguments: Sequence[Any]) -> None:
+        numbers: list[Any] = []
+        described: list[TensorDescriptor] = []
+        self._collect(self._kinds, arguments, numbers, described)
+        with self._lock:
+            struct.pack_into(self._format, self._memory, self._start, *numbers)
+            first = ctypes.addressof(self._memory) + self._start
+            for place, own, meta in zip(self._places, described, self._meta, strict=True):
+                self._describe(first + place, own, meta)
+            self._config.grid_x, self._config.grid_y = grid
+            self._config.stream = stream
+            _start(self._call)
+
+    def _collect(
+        self, kinds: Any, values: Any, numbers: list[Any], described: list[TensorDescriptor]
+    ) -> None:
+        """Arguments in the order of the parameters, without those that were compiled in."""
+        for kind, value in zip(kinds, values, strict=True):
+            if kind == "constexpr":
+                continue
+            if isinstance(kind, (tuple, list)):
+                self._collect(kind, value, numbers, described)
+            elif isinstance(value, Tensor):
+                numbers.append(value.data_ptr())
+            elif isinstance(value, TensorDescriptor):
+                described.append(value)
+                numbers += value.shape
+                numbers += value.strides
+            else:
+                numbers.append(value)
+
+    def _describe(self, at: int, own: TensorDescriptor, meta: dict[str, Any]) -> None:
+        """Writes a descriptor; the same ones come again and again."""
+        key = (at, own.base.data_ptr(), own.base.dtype, *own.shape, *own.strides)
+        known = self._known.get(key)
+        if known is None:
+            _encode(at, _described(own, meta), own.base.data_ptr())
+            if len(self._known) >= 256:
+                self._known.clear()
+            self._known[key] = ctypes.string_at(at, DESCRIPTOR)
+        else:
+            ctypes.memmove(at, known, DESCRIPTOR)
+
+
+def _format_of(values: Sequence[Value], offsets: Sequence[int], kinds: Sequence[str]) -> str:
+    """How `struct` writes all parameters but descriptors, whose places it leaves empty, each behind
+    what its tensor is like: shape and strides.
+    """
+    found, end, leaves = "<", 0, iter(kinds)
+    left = 0
+    for value, offset in zip(values, offsets, strict=True):
+        found += "x" * (offset - end)
+        end = offset + _size(value)
+        if isinstance(value, tuple):
+            next(leaves)
+            found += f"{DESCRIPTOR}x"
+            left = 2 * len(value[0].dims)
+        elif left:
+            found += "i" if len(value) == 4 else "q"
+            left -= 1
+        elif isinstance(value, Tensor):
+            next(leaves)
+            found += "Q"
+        else:
+            kind = next(leaves, None)
+            # At the end are two addresses of memory that it does not have.
+            found += f"{len(value)}x" if kind is None else CODES[kind]
+    return found
+
+
 class Launch:
     """A kernel with its grid and parameters.
 
@@ -173,12 +325,7 @@ class Launch:
         place_of: Callable[[Tensor], Place | None],
     ) -> None:
         values = parameters_of(compiled, arguments)
-        offsets, end = [], 0
-        for value in values:
-            aligned = ALIGNED if _size(value) == DESCRIPTOR else 8
-            end = -(-end // aligned) * aligned
-            offsets.append(end)
-            end += _size(value)
+        offsets, end = _places_of([_size(value) for value in values])
         self._memory = ctypes.create_string_buffer(end + ALIGNED)
         start = -(-ctypes.addressof(self._memory) // ALIGNED) * ALIGNED
         self._words = (ctypes.c_uint64 * (-(-end // 8))).from_address(start)
@@ -206,12 +353,8 @@ class Launch:
         count = len(values)
         self._parameters = (ctypes.c_void_p * count)(*[start + offset for offset in offsets])
         self._kernel = compiled
-        threads = 32 * compiled.metadata.num_warps
-        shape = (*grid, 1, threads, 1, 1, compiled.metadata.shared)
-        self._config = _Config(*shape, 0, None, 0)
-        if compiled.metadata.launch_pdl:
-            self._config.attributes = ctypes.addressof(OVERLAPPING)
-            self._config.attribute_count = 1
+        self._config = _config_of(compiled)
+        self._config.grid_x, self._config.grid_y = grid
         self._call = (
             ctypes.byref(self._config), ctypes.c_void_p(compiled.function), self._parameters, None
         )  # fmt: skip
@@ -229,13 +372,7 @@ class Launch:
                     self._describe(at, described, addresses[number] + offset)
                 self._last = addresses
             self._config.stream = stream
-            result = _driver().cuLaunchKernelEx(*self._call)
-            if result == INVALID_CONTEXT:
-                # A thread in which nothing has used CUDA before.
-                _driver().cuCtxSetCurrent(_primary_context(torch.cuda.current_device()))
-                result = _driver().cuLaunchKernelEx(*self._call)
-        if result:
-            raise RuntimeError(f"CUDA's driver did not launch a kernel: error {result}")
+            _start(self._call)
 
     def _describe(self, at: int, described: Descriptor, address: int) -> None:
         """Writes a descriptor; the same addresses come again and again."""
@@ -260,6 +397,20 @@ def _primary_context(device: int) -> ctypes.c_void_p:
     context = ctypes.c_void_p()
     _driver().cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
     return context
+
+
+def load(compiled: Any) -> None:
+    """Brings a kernel to the current device, without the launcher that Triton would make for it."""
+    if compiled.function is None:
+        utils, device = driver.active.utils, driver.active.get_current_device()
+        shared = compiled.metadata.shared
+        compiled.function = utils.load_binary(compiled.name, compiled.kernel, shared, device)[1]
+
+
+def current_stream() -> int:
+    """Of the current device."""
+    found: int = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
+    return found
 
 
 def _encode(at: int, described: Descriptor, address: int) -> None:

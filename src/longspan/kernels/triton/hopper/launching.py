@@ -14,11 +14,24 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from triton.runtime.jit import JITFunction
+
+from .driver import Kernel, Unknown, current_stream, load
 
 __all__ = ["Recording", "empty", "empty_like", "recorded", "spoil", "start", "unrecorded"]
 
-# Compiled kernels, and the constants that their arguments end with.
-_COMPILED: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
+
+class _Known(NamedTuple):
+    """A compiled kernel, the constants that its arguments end with, and how the driver launches it;
+    None where Triton does.
+    """
+
+    compiled: Any
+    constants: tuple[Any, ...]
+    kernel: Kernel | None
+
+
+_COMPILED: dict[tuple[Any, ...], _Known] = {}
 MOST_COMPILED = 4096
 
 
@@ -116,18 +129,29 @@ def start(
     """
     own = kernel, *key
     known = _COMPILED.get(own)
-    if known is not None:
-        compiled = known[0]
-        compiled[grid[0], grid[1], 1](*arguments, *known[1])
-    else:
-        compiled = kernel[grid](*arguments, **constants, **options)
-        if compiled is None:
+    if known is None:
+        if not isinstance(kernel, JITFunction):
             # The interpreter compiles nothing.
+            kernel[grid](*arguments, **constants, **options)
             spoil()
             return
         if len(_COMPILED) >= MOST_COMPILED:
             _COMPILED.clear()
+        compiled = kernel.warmup(*arguments, grid=grid, **constants, **options)
         names = kernel.arg_names[len(arguments) :]
-        _COMPILED[own] = compiled, tuple(constants[name] for name in names)
+        last = tuple(constants[name] for name in names)
+        known = _COMPILED[own] = _Known(compiled, last, _kernel(compiled, arguments))
+    if known.kernel is not None:
+        known.kernel(grid, current_stream(), arguments)
+    else:
+        known.compiled[grid[0], grid[1], 1](*arguments, *known.constants)
     if _LOCAL.recording is not None:
-        _LOCAL.recording.launches.append(Started(compiled, grid, arguments))
+        _LOCAL.recording.launches.append(Started(known.compiled, grid, arguments))
+
+
+def _kernel(compiled: Any, arguments: tuple[Any, ...]) -> Kernel | None:
+    load(compiled)
+    try:
+        return Kernel(compiled, arguments)
+    except Unknown:
+        return None

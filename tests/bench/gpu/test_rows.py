@@ -187,13 +187,17 @@ def test_eager_calls_are_compared_with_their_graph() -> None:
     against, on_host = result.figures[:2], result.figures[2:]
     assert [figure.value for figure in against] == [1.5, 1.5]
     assert all(figure.met for figure in against)
-    assert [(f.what, f.value, f.unit) for f in on_host] == [
+    *calls, least = [(f.what, f.value, f.unit) for f in on_host]
+    assert calls == [
         (f"{kind}: host time of a {which} call", 30.0, "µs")
         for kind in ("window", "learned")
         for which in ("forward", "backward")
     ]
+    assert least == ("a function that computes nothing: host time of a step", 30.0, "µs")
     assert all(figure.target is None for figure in on_host)
-    for entry in result.entries:
+    *entries, nothing = result.entries
+    assert list(nothing.passes) == ["host, step"]
+    for entry in entries:
         assert {name: taken.how for name, taken in entry.passes.items()} == {
             "eager": "eager",
             "graph": "graph",

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ....functional import attention
 from ....measure import Size, child_environment
 from ....patterns import Pattern, Window
 from ....weights import Weight
-from ..contenders import Bench, Variant, inputs, ours
+from ..contenders import Bench, Variant, Work, inputs, ours
 from ..peers import FLEX, flex_pattern
 from ..records import Entry, Figure, Result, Taken
 from ..timing import Failure
@@ -29,6 +30,7 @@ from .windows import REACH
 __all__ = ["KINDS", "eager_row", "first_call_row", "launches_row"]
 
 TIMES = 100
+NOTHING = "a function that computes nothing"
 # Weights that take turns: more than a call is made before and while its launches are counted.
 NEW = 4
 LONGEST_FIRST_CALL = 180.0  # seconds
@@ -39,7 +41,8 @@ KINDS = ("window", "learned reach", "window and global tokens")
 
 def eager_row() -> Row:
     """Calls one after the other, as a user makes them, against the same work as one graph; and how
-    long Python takes over each pass, without waiting for the device.
+    long Python takes over each pass, without waiting for the device. Beside them, what remains of a
+    call that computes nothing: PyTorch's own share.
     """
     title = f"{TIMES} forward and backward calls one after the other, against one graph of them"
 
@@ -75,6 +78,10 @@ def eager_row() -> Row:
                     note=why,
                 )
             )
+        least = bench.watch.on_host(_nothing(bench, size).calls()["step"](), times)
+        entries.append(Entry(name=NOTHING, passes={"host, step": least}))
+        what = f"{NOTHING}: host time of a step"
+        on_host.append(Figure(what=what, unit="µs", value=least.median, at_least=False))
         return Result(
             row="eager",
             title=title,
@@ -84,6 +91,24 @@ def eager_row() -> Row:
         )
 
     return Row(name="eager", title=title, run=run)
+
+
+class _Nothing(torch.autograd.Function):
+    """An attention that makes its results and writes nothing into them."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        ctx.save_for_backward(q, k, v)
+        return torch.empty_like(q)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.empty_like(x) for x in ctx.saved_tensors)
+
+
+def _nothing(bench: Bench, size: Size) -> Work:
+    leaves = inputs(size, bench.device)
+    return Work(attend=lambda _: _Nothing.apply(*leaves), leaves=leaves)
 
 
 def launches_row() -> Row:

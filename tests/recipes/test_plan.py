@@ -105,10 +105,10 @@ def test_long_documents_have_the_same_pairs() -> None:
     assert bird["block"] * (bird["window"] + bird["drawn"]) == 80
     assert configs["fixed, 512 tokens"].stages[0].batch == 8 * configs["fixed"].stages[0].batch
     assert configs["learned, no global tokens"].task["settings"]["global_tokens"] is False
-    some = long_documents(rows=("learned", "fixed"), seeds=(0, 1))
+    some = long_documents(seeds=(0, 1)).of_rows(("learned", "fixed"))
     assert some.rows == ("learned", "fixed") and len(some.runs) == 4
-    with pytest.raises(ValueError, match="rows are full attention; fixed"):
-        long_documents(rows=("wide",))
+    with pytest.raises(ValueError, match=r"are full attention; fixed; .*; got 'wide'"):
+        plan.of_rows(("wide",))
 
 
 def test_scales_carry_the_reach_network_alone() -> None:

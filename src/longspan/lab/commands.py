@@ -52,6 +52,10 @@ Jobs = Annotated[
     int,
     typer.Option(min=1, help="Runs at once, each in a process of its own; they share the device."),
 ]
+Rows = Annotated[
+    list[str] | None,
+    typer.Option("--row", help="A row of the recipe's table, to be made alone; may be repeated."),
+]
 Records = Annotated[
     Path | None,
     typer.Option(
@@ -81,6 +85,7 @@ def run(
     resume: Resume = True,
     jobs: Jobs = 1,
     records: Records = None,
+    rows: Rows = None,
     option: Annotated[
         list[str] | None, typer.Option(help="name=value, of the recipe's function.")
     ] = None,
@@ -102,6 +107,7 @@ def run(
     with errors_in_one_line():
         with _settings():
             plan = _plan(recipe, option or []).with_set(settings or [])
+            plan = plan.of_rows(rows) if rows else plan
         # A run that is there goes on where it is.
         there = recipe not in recipes.RECIPES and Path(recipe).is_dir()
         folder = Path(recipe).resolve().parent if there else output

@@ -18,7 +18,6 @@ def long_documents(
     data: str | Sequence[str] | None = None,
     dev: str | None = None,
     start: str | None = None,
-    rows: Sequence[str] | None = None,
     reach: int = 40,
     length: int = 4096,
     steps: int = 900,
@@ -36,7 +35,6 @@ def long_documents(
         data: SQuAD files to learn from; None is the sample in the package.
         dev: the file to be measured on; None for articles that are kept from `data`.
         start: weights to start from, with their tokenizer; their positions are lengthened.
-        rows: some of the rows, by their names; None for all.
         reach: tokens to each side, on average.
         length: tokens of an example.
         steps: of training.
@@ -51,15 +49,15 @@ def long_documents(
         learning_rate=learning_rate, precision=precision, by="article", empty=1,
         dev_questions=dev_questions,
     )  # fmt: skip
-    there = dict(_rows(base, reach, length))
-    for row in rows or ():
-        if row not in there:
-            raise ValueError(f"long_documents: rows are {'; '.join(there)}; got {row!r}")
     return Plan(
         title="Whole articles",
         about=f"Questions about whole articles, F1, in rows of {length:,} tokens. Windows of "
         f"{reach} tokens to each side, fixed or on average, and patterns of as many pairs.",
-        runs=tuple(run for row in rows or there for run in over_seeds(row, there[row], seeds)),
+        runs=tuple(
+            run
+            for row, config in _rows(base, reach, length)
+            for run in over_seeds(row, config, seeds)
+        ),
     )
 
 

@@ -65,6 +65,16 @@ class Plan:
     def rows(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(run.row for run in self.runs))
 
+    def of_rows(self, rows: Sequence[str]) -> Plan:
+        """With these rows alone, in this order."""
+        for row in rows:
+            if row not in self.rows:
+                raise ValueError(
+                    f"the rows of {self.title!r} are {'; '.join(self.rows)}; got {row!r}"
+                )
+        runs = tuple(run for row in rows for run in self.runs if run.row == row)
+        return replace(self, runs=runs)
+
     def with_set(self, settings: Iterable[str]) -> Plan:
         """With values changed in every run, as `--set` takes them."""
         asked = list(settings)

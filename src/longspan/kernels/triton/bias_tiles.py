@@ -51,7 +51,9 @@ def rows_of_tile(
 
 @triton.jit
 def keys_of_tile(start, given, part, b, h, MADE: tl.constexpr):
-    """A tile of keys: slots, positions, which may be looked at, the keys and their values."""
+    """A tile of keys: slots, positions, which may be looked at, the keys, their values, and where
+    it starts.
+    """
     BN: tl.constexpr = MADE.BN
     KINDS: tl.constexpr = MADE.KINDS
     INDEXED: tl.constexpr = KINDS[0][0]
@@ -60,7 +62,7 @@ def keys_of_tile(start, given, part, b, h, MADE: tl.constexpr):
     key, present = keys_at(part, b, key_slot, KINDS, 0)
     keys = load_tile(given.k, b, head, start, key, present, MADE.D, MADE.PD, BN, INDEXED, True)
     values = load_tile(given.v, b, head, start, key, present, MADE.DV, MADE.PDV, BN, INDEXED, True)
-    return key_slot, key, present, keys, values
+    return key_slot, key, present, keys, values, start
 
 
 @triton.jit
@@ -77,7 +79,7 @@ def gradient_after(
     TERMS: tl.constexpr = MADE.TERMS
     REACHES: tl.constexpr = MADE.REACHES
     slot, live, row, i, low, high, query, gradient, limit, mean = tile_rows
-    key_slot, key, present, keys, values = tile_keys
+    key_slot, key, present, keys, values, start = tile_keys
     words = tl.zeros([BM], tl.int64)
     if KINDS[0][3]:
         words = tile_words(part, b, place, slot, entry, KINDS, 0)
@@ -93,8 +95,8 @@ def gradient_after(
     factor = tl.full([BM, BN], 1.0, tl.float32)
     if MADE.DROPOUT or MADE.FACTORS:
         factor = multiplier(
-            given.terms, given.drop, b, h, row, live, i, key, KINDS[0][4], TERMS, MADE.DROPOUT, BM,
-            BN,
+            given.terms, given.drop, b, h, row, live, i, key, start, KINDS[0][0], KINDS[0][4],
+            TERMS, MADE.DROPOUT, BM, BN,
         )  # fmt: skip
     _, ds = score_gradient(s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS)
     distance = (key[None, :] - i[:, None]).to(tl.float32)

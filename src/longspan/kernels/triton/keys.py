@@ -58,8 +58,8 @@ def extents(
 
 @triton.jit
 def _step(
-    dk, dv, keys, values, key, present, key_slot, given, grad, limits, means, source, b, h, place,
-    tile, entry, S: tl.constexpr, MADE: tl.constexpr,
+    dk, dv, keys, values, key, present, key_slot, start, given, grad, limits, means, source, b, h,
+    place, tile, entry, S: tl.constexpr, MADE: tl.constexpr,
 ):  # fmt: skip
     """One tile of query rows."""
     KINDS: tl.constexpr = MADE.KINDS
@@ -93,8 +93,8 @@ def _step(
     factor = tl.full([BM, MADE.BN], 1.0, tl.float32)
     if MADE.DROPOUT or MADE.FACTORS:
         factor = multiplier(
-            given.terms, given.drop, b, h, row, live, i, key, KINDS[S][4], TERMS,
-            MADE.DROPOUT, BM, MADE.BN,
+            given.terms, given.drop, b, h, row, live, i, key, start, KINDS[S][0],
+            KINDS[S][4], TERMS, MADE.DROPOUT, BM, MADE.BN,
         )  # fmt: skip
     p, ds = score_gradient(s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS)
     a = p * factor
@@ -141,8 +141,8 @@ def _all_rows(
                     entry = tl.load(source.part.column_entry + e)
                     for tile in range(own, own + 64 // BM):
                         dk, dv = _step(
-                            dk, dv, keys, values, key, present, key_slot, given, grad, limits,
-                            means, source, b, h, place, tile, entry, S, MADE,
+                            dk, dv, keys, values, key, present, key_slot, start, given, grad,
+                            limits, means, source, b, h, place, tile, entry, S, MADE,
                         )  # fmt: skip
             else:
                 tiles = source.tiles
@@ -163,8 +163,8 @@ def _all_rows(
                     end_tile = tl.minimum(end_tile, chunk * share + share)
                 for tile in range(first_tile, end_tile):
                     dk, dv = _step(
-                        dk, dv, keys, values, key, present, key_slot, given, grad, limits, means,
-                        source, b, h, place, tile, 0, S, MADE,
+                        dk, dv, keys, values, key, present, key_slot, start, given, grad, limits,
+                        means, source, b, h, place, tile, 0, S, MADE,
                     )  # fmt: skip
     return dk, dv
 

@@ -65,8 +65,8 @@ def _step(
     total = total * old + tl.sum(p, 1)
     if MADE.DROPOUT or MADE.FACTORS:
         p *= multiplier(
-            given.terms, given.drop, b, h, row, live, i, key, KINDS[P][4], TERMS,
-            MADE.DROPOUT, MADE.BM, BN,
+            given.terms, given.drop, b, h, row, live, i, key, start, KINDS[P][0],
+            KINDS[P][4], TERMS, MADE.DROPOUT, MADE.BM, BN,
         )  # fmt: skip
     values = load_tile(
         given.v, b, head, start, key, present, MADE.DV, MADE.PDV, BN, KINDS[P][0], masked

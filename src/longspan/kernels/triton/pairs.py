@@ -174,13 +174,14 @@ def narrowed(low, high, length, chunk, CHUNKS: tl.constexpr):
 
 @triton.jit
 def key_range(low, high, BN: tl.constexpr, PLAIN: tl.constexpr):
-    """The first key that a tile of rows meets; from where to where, in steps of BN, every row has
-    whole tiles of keys, if the part has no holes; and one past the last key.
+    """Where the keys that a tile of rows meets begin, a multiple of 4 for `kept`; from where to
+    where, in steps of BN, every row has whole tiles of keys, if the part has no holes; and one past
+    the last key.
     """
     first = tl.min(tl.where(low < high, low, 2147483647), 0)
     last = tl.max(high, 0)
     # Where there is none: a start far off would overflow as the loop is pipelined.
-    first = tl.minimum(first, last)
+    first = tl.minimum(first, last) // 4 * 4
     inner_first = last
     inner_last = last
     if PLAIN:
@@ -316,11 +317,44 @@ def scores(
 
 
 @triton.jit
+def stays(word, drop):
+    """Which pairs with these random words dropout keeps, 1 or 0."""
+    return (word.to(tl.uint32) >= drop.least.to(tl.uint32)).to(tl.int8)
+
+
+@triton.jit
+def kept(drop, b, h, i, key, start, RUN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Which pairs of a tile dropout keeps, 1 or 0.
+
+    A draw has the words of four neighbouring keys. Where keys follow one another (a RUN), from
+    `start` on, a multiple of 4, it is made once for the four; else every pair makes its own.
+    """
+    if RUN:
+        zero = tl.zeros([BM, BN // 4], tl.int32)
+        group = start // 4 + tl.arange(0, BN // 4)
+        words = tl.philox(
+            tl.load(drop.seed), zero + group[None, :], zero + i[:, None], zero + h, zero + b
+        )
+        even = tl.join(stays(words[0], drop), stays(words[2], drop))
+        odd = tl.join(stays(words[1], drop), stays(words[3], drop))
+        return tl.reshape(tl.join(even, odd), [BM, BN])
+    else:
+        zero = tl.zeros([BM, BN], tl.int32)
+        j = zero + key[None, :]
+        words = tl.philox(tl.load(drop.seed), j >> 2, zero + i[:, None], zero + h, zero + b)
+        lane = j & 3
+        first = tl.where(lane == 0, words[0], words[1])
+        return stays(tl.where(lane < 2, first, tl.where(lane == 2, words[2], words[3])), drop)
+
+
+@triton.jit
 def multiplier(
-    terms, drop, b, h, row, live, i, key, ACTIVE: tl.constexpr, TERMS: tl.constexpr,
-    DROPOUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    terms, drop, b, h, row, live, i, key, start, INDEXED: tl.constexpr, ACTIVE: tl.constexpr,
+    TERMS: tl.constexpr, DROPOUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """What multiplies the probabilities after the normaliser: factors of weights, and dropout."""
+    """What multiplies the probabilities after the normaliser: factors of weights, and dropout.
+    `start` is the first key, where keys are not INDEXED.
+    """
     found = tl.full([BM, BN], 1.0, tl.float32)
     distance = (key[None, :] - i[:, None]).to(tl.float32)
     for t in tl.static_range(len(TERMS)):
@@ -329,14 +363,8 @@ def multiplier(
                 variance = variance_of(terms[t], b, h, row, live)
                 found *= tl.exp(bell_log(distance, variance, TERMS[t][2]))
     if DROPOUT:
-        zero = tl.zeros([BM, BN], tl.int32)
-        j = zero + key[None, :]
-        words = tl.philox(tl.load(drop.seed), j >> 2, zero + i[:, None], zero + h, zero + b)
-        lane = j & 3
-        first = tl.where(lane == 0, words[0], words[1])
-        word = tl.where(lane < 2, first, tl.where(lane == 2, words[2], words[3]))
-        kept = word.to(tl.uint32).to(tl.int64) >= drop.least
-        found = tl.where(kept, found * drop.scale, 0.0)
+        own = kept(drop, b, h, i, key, start, not INDEXED, BM, BN)
+        found = tl.where(own != 0, found * drop.scale, 0.0)
     return found
 
 

@@ -90,8 +90,8 @@ def _step(
     factor = tl.full([MADE.BM, BN], 1.0, tl.float32)
     if MADE.DROPOUT or MADE.FACTORS:
         factor = multiplier(
-            given.terms, given.drop, b, h, row, live, i, key, KINDS[P][4], TERMS,
-            MADE.DROPOUT, MADE.BM, BN,
+            given.terms, given.drop, b, h, row, live, i, key, start, KINDS[P][0],
+            KINDS[P][4], TERMS, MADE.DROPOUT, MADE.BM, BN,
         )  # fmt: skip
     p, ds = score_gradient(s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS)
     if MEAN:

@@ -42,6 +42,9 @@ __all__ = [
 BELLS = {"bias": 0, "score": 1, "weight": 2}
 RAMP, BIAS, DISTANCE, ALIBI = 3, 4, 5, 6
 
+# How much shorter than the longest a sample's list of tokens is likely to be.
+SHORTER = 4
+
 
 class Vectors(NamedTuple):
     """`(B, H, N, D)`; the last dim is contiguous."""
@@ -200,9 +203,12 @@ class WalkArguments(NamedTuple):
     kept: dict[Any, Any]
 
 
-def tile_size(length: int) -> int:
-    """Rows or keys of a tile, at most TILE: a short order has small ones."""
-    return min(max(16, 1 << max(length - 1, 0).bit_length()), TILE)
+def tile_size(length: int, batch: int) -> int:
+    """Rows or keys of an order's tile, at most TILE: a short one has small tiles. So has one in
+    which samples differ (`batch` is its stride): most lists are far shorter than the longest.
+    """
+    likely = length // SHORTER if batch else length
+    return min(max(16, 1 << max(likely - 1, 0).bit_length()), TILE)
 
 
 def vectors(x: Tensor) -> Vectors:
@@ -261,7 +267,7 @@ def _walk(walk: Walk, heads: int, device: torch.device) -> WalkArguments:
                 int(part.tiles is not None),
                 part.active,
                 part.keys.stride,
-                tile_size(part.keys.length),
+                tile_size(part.keys.length, parts[-1].order_batch),
             )
         )
     return WalkArguments(

@@ -81,7 +81,9 @@ class Call:
         }
 
     def rows_of_tile(self, walk: WalkArguments) -> int:
-        return min(self.block, tile_size(walk.rows.length)) if walk.indexed else self.block
+        if not walk.indexed:
+            return self.block
+        return min(self.block, tile_size(walk.rows.length, walk.rows.order_batch))
 
     def grid(self, walk: WalkArguments) -> tuple[int, int]:
         """Tiles of a walk's rows, and samples times heads."""

@@ -173,7 +173,7 @@ def _key_gradients(call: Call, read: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
 def sum_keys(call: Call, share: Share, read: tuple[Any, ...]) -> Other:
     """What dk and dv of an order's keys are, in chunks that are still to be added."""
     k, v = call.problem.k, call.problem.v
-    block = min(call.block, tile_size(share.order.length))
+    block = min(call.block, tile_size(share.order.length, share.order.batch))
     tiles, units = -(-share.order.length // block), call.batch * k.shape[1]
     rows = max(call.grid(call.walks[w])[0] for w, _ in share.sources)
     count = chunks.chunk_count(tiles * units, rows * call.each)
@@ -195,7 +195,7 @@ def overwrite_keys(
     call: Call, share: Share, other: Other, part: PartValues, dk: Tensor, dv: Tensor
 ) -> None:
     """Writes what an order has summed over dk and dv, where a part has its keys struck out."""
-    block = min(call.block, tile_size(share.order.length))
+    block = min(call.block, tile_size(share.order.length, share.order.batch))
     grid = -(-share.order.length // block), call.batch * dk.shape[1]
     constants = call.constants
     join_key_gradients[grid](

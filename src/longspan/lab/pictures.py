@@ -33,6 +33,8 @@ def save_quality(done: Sequence[Done], path: Path) -> Path:
     if not families:
         raise ValueError("none of the records says how many pairs it has")
     figure = new_figure(8.0, 4.8)
+    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+
     figure.set_layout_engine("constrained")
     axis = figure.add_subplot()
     for number, (name, own) in enumerate(families.items()):
@@ -44,13 +46,16 @@ def save_quality(done: Sequence[Done], path: Path) -> Path:
             marker=MARKERS[number // COLOURS % len(MARKERS)], markersize=4, linewidth=1, capsize=2,
             label=name,
         )  # fmt: skip
-        for row in own if len(own) > 1 else ():
+        for row in own:
             axis.annotate(
                 " ".join(re.findall(r"\d[\d,.]*\d|\d", row.row)),
                 (_pairs(row), row.quality.mean), xytext=(4, 4), textcoords="offset points",
                 fontsize=7,
             )  # fmt: skip
     axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xlabel("pairs of an example, over all layers and heads", fontsize=8)
     axis.set_ylabel(str(first["metric"]), fontsize=8)
     axis.tick_params(labelsize=7.5)

@@ -54,6 +54,7 @@ def test_the_targets_are_those_that_were_set() -> None:
         "global-scattered": [1.5, 1.5],
         "bigbird": [1.2, 1.2],
         "lengths": [15, 15],
+        "training": [],
     }
 
 
@@ -184,9 +185,10 @@ def test_time_per_token_is_compared_over_lengths() -> None:
 
 def test_eager_calls_are_compared_with_their_graph() -> None:
     result = ROWS["eager"].run(bench())
-    against, on_host = result.figures[:2], result.figures[2:]
-    assert [figure.value for figure in against] == [1.5, 1.5]
-    assert all(figure.met for figure in against)
+    against, on_host = result.figures[:4], result.figures[4:]
+    assert [figure.value for figure in against] == [1.5] * 4
+    assert [figure.target for figure in against] == [1.5, None, 1.5, None]
+    assert all(figure.met for figure in against[::2])
     *calls, least = [(f.what, f.value, f.unit) for f in on_host]
     assert calls == [
         (f"{kind}: host time of a {which} call", 30.0, "µs")
@@ -201,6 +203,7 @@ def test_eager_calls_are_compared_with_their_graph() -> None:
         assert {name: taken.how for name, taken in entry.passes.items()} == {
             "eager": "eager",
             "graph": "graph",
+            "eager, one thread": "eager",
             "host, forward": "host",
             "host, backward": "host",
         }
@@ -235,7 +238,7 @@ def test_longformer_is_timed_layer_and_part(name: str) -> None:
     result = ROWS[name].run(bench(watch, peers=True))
     assert [figure.value for figure in result.figures] == pytest.approx([20.0, 10.0] * 2)
     assert all(figure.met for figure in result.figures)
-    assert watch.captured == 2 * [name == "longformer"]
+    assert watch.captured == [True, True]
 
 
 def test_our_longformer_layer_is_timed_alone() -> None:
@@ -274,3 +277,10 @@ def test_the_floor_of_the_main_window() -> None:
     assert unknown["forward"].time is None and step_of(unknown).time is None
     assert card_of("Another") is None
     assert card_of("NVIDIA H200 NVL") == CARDS["H200"]
+
+
+def test_training_is_compared_with_all_pairs() -> None:
+    result = ROWS["training"].run(bench(peers=True))
+    assert len(result.entries) == 6 and len(result.figures) == 10
+    assert not [entry.name for entry in result.entries if entry.missing]
+    assert all(figure.value is not None and figure.target is None for figure in result.figures)

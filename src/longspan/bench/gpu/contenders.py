@@ -143,6 +143,7 @@ def ours(
     pattern: Pattern | None = None,
     weight: Callable[[], Weight] | None = None,
     dropout: float = 0.0,
+    key_padding: Tensor | None = None,
 ) -> list[Variant]:
     """longspan's own call, with gradients to q, k, v and whatever of the weight learns."""
 
@@ -153,7 +154,10 @@ def ours(
 
         def attend(_: Any) -> Tensor:
             backend: Any = bench.backend
-            return attention(q, k, v, pattern, weight=given, dropout=dropout, backend=backend)
+            return attention(
+                q, k, v, pattern, weight=given, dropout=dropout, key_padding=key_padding,
+                backend=backend,
+            )  # fmt: skip
 
         return Work(attend=attend, leaves=(q, k, v, *learned))
 

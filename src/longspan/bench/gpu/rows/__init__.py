@@ -8,6 +8,7 @@ from .lengths import lengths_row
 from .longformer import longformer_row
 from .patterns import bigbird_pattern, first_tokens, pattern_row, scattered_tokens
 from .row import Row
+from .training import training_row
 from .windows import window_row
 
 __all__ = ["ROWS", "Row"]
@@ -36,6 +37,7 @@ ROWS: dict[str, Row] = {
         longformer_row("longformer", tokens=0),
         longformer_row("longformer-global", tokens=4),
         first_call_row(),
+        training_row(),
         pattern_row("bigbird", "BigBird, blocks of 64, 3 drawn", bigbird_pattern, 1.2),
         pattern_row(
             "global-scattered", "window of 128 and 32 scattered tokens", scattered_tokens, 1.5

@@ -41,8 +41,9 @@ KINDS = ("window", "learned reach", "window and global tokens")
 
 def eager_row() -> Row:
     """Calls one after the other, as a user makes them, against the same work as one graph; and how
-    long Python takes over each pass, without waiting for the device. Beside them, what remains of a
-    call that computes nothing: PyTorch's own share.
+    long Python takes over each pass, without waiting for the device. Beside them the same with
+    autograd in the caller's thread, and what remains of a call that computes nothing: PyTorch's own
+    share.
     """
     title = f"{TIMES} forward and backward calls one after the other, against one graph of them"
 
@@ -60,6 +61,10 @@ def eager_row() -> Row:
             calls = variant.make().calls()
             eager, graph = bench.watch.in_a_row(calls["step"](), times)
             passes = {"eager": eager} | ({"graph": graph} if isinstance(graph, Taken) else {})
+            # Autograd has a thread for every device, which has to be woken.
+            with torch.autograd.set_multithreading_enabled(False):
+                alone, _ = bench.watch.in_a_row(calls["step"](), times)
+            passes["eager, one thread"] = alone
             for which in ("forward", "backward"):
                 taken = bench.watch.on_host(calls[which](), times)
                 passes[f"host, {which}"] = taken
@@ -68,16 +73,20 @@ def eager_row() -> Row:
             bench.watch.free()
             why = graph.reason if isinstance(graph, Failure) else ""
             entries.append(Entry(name=name, passes=passes, note=why))
-            figures.append(
-                Figure(
-                    what=f"{name}: eager against the graph",
-                    unit="× the time",
-                    value=eager.median / graph.median if isinstance(graph, Taken) else None,
-                    target=None if name == FLEX else 1.5,
-                    at_least=False,
-                    note=why,
+            for what, taken, target in (
+                ("eager", eager, None if name == FLEX else 1.5),
+                ("eager in one thread", alone, None),
+            ):
+                figures.append(
+                    Figure(
+                        what=f"{name}: {what} against the graph",
+                        unit="× the time",
+                        value=taken.median / graph.median if isinstance(graph, Taken) else None,
+                        target=target,
+                        at_least=False,
+                        note=why,
+                    )
                 )
-            )
         least = bench.watch.on_host(_nothing(bench, size).calls()["step"](), times)
         entries.append(Entry(name=NOTHING, passes={"host, step": least}))
         what = f"{NOTHING}: host time of a step"

@@ -48,7 +48,8 @@ class LearnedWindow(Mechanism):
     is a buffer: an estimate that follows the batches in training, after each of them, and stands
     still in evaluation; the budget is met on average. Several processes (torch.distributed) share
     one estimate, and have to train together. With gradient checkpointing, each call is followed by
-    its backward pass before the next.
+    its backward pass before the next, and nothing is compiled: a compiled program does not know
+    that it is computed again.
 
     Differs from the reports it grows from (2022): they fixed the mean variance and capped it
     afterwards, so that the real mean reach fell short (108 of 128); `budget="variance"` meets

@@ -13,7 +13,7 @@ from ..nn import SlidingWindow
 from .learner import Learner
 from .sharding import shard, sharding_asked
 
-__all__ = ["accelerator_for", "alone", "wrapped"]
+__all__ = ["accelerator_for", "alone", "is_split", "wrapped"]
 
 
 def accelerator_for(learner: Learner | None = None, *, cpu: bool = False) -> Any:
@@ -66,9 +66,14 @@ def _not_reduced(model: Any) -> Iterator[None]:
         model.set_requires_gradient_sync(True)
 
 
+def is_split(model: Any) -> bool:
+    """Whether processes share the weights out among them (FSDP)."""
+    return hasattr(model, "set_requires_gradient_sync")
+
+
 def alone(accelerator: Any, model: Any) -> AbstractContextManager[Any]:
     """Within it, processes keep their gradients to themselves."""
-    if hasattr(model, "set_requires_gradient_sync"):
+    if is_split(model):
         return _not_reduced(model)
     found: AbstractContextManager[Any] = accelerator.no_sync(model)
     return found

@@ -41,6 +41,8 @@ class RunConfig:
         stages: one after the other.
         seed: of the initial weights, the order of examples and everything drawn.
         precision: `"float32"`, or `"bf16"` by autocast; weights are float32 either way.
+        compiled: whether `torch.compile` compiles the blocks for training: once for all of them and
+            all lengths, which takes its time. Evaluation runs as it is.
         output: the run's folder.
         tensorboard: whether metrics are written for TensorBoard, too, into the run's folder.
     """
@@ -53,6 +55,7 @@ class RunConfig:
     mechanism: dict[str, Any] | list[dict[str, Any]] | None = None
     seed: int = 0
     precision: Literal["float32", "bf16"] = "float32"
+    compiled: bool = False
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
@@ -85,6 +88,7 @@ class RunConfig:
                 raise ValueError(f"RunConfig: two stages are called {name!r}")
         need_int("RunConfig: seed", self.seed, at_least=0)
         need_bool("RunConfig: tensorboard", self.tensorboard)
+        need_bool("RunConfig: compiled", self.compiled)
         if self.precision not in PRECISIONS:
             raise ValueError(
                 f"RunConfig: precision must be one of {', '.join(PRECISIONS)}, got "

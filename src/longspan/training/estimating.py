@@ -130,8 +130,7 @@ def _learner(config: RunConfig, stage: Stage, task: Task, tasks: list[Task]) -> 
                 own.requires_grad_(False)
     freeze(learner, stage)
     learner.in_bf16 = config.precision == "bf16"
-    if stage.checkpointing:
-        learner.recompute_blocks()
+    learner.change_blocks(compiled=config.compiled, recomputed=stage.checkpointing)
     return learner.train()
 
 

@@ -12,11 +12,14 @@ from torch.utils.checkpoint import checkpoint
 
 from ..models import Encoder
 from ..models.block import Block
-from ..nn import Attention, BigBird, Mechanism, MultiheadAttention, Setting
+from ..nn import Attention, BigBird, LearnedWindow, Mechanism, MultiheadAttention, Setting
 from ..tasks import Batch
 from .objectives import Objective
 
 __all__ = ["Learner", "on_device"]
+
+
+COMPILER = "inductor"
 
 
 class Learner(nn.Module):
@@ -75,17 +78,53 @@ class Learner(nn.Module):
     def layers(self) -> list[MultiheadAttention]:
         return [block.attention for block in self.blocks()]
 
-    def recompute_blocks(self) -> None:
-        """Blocks keep nothing for the backward pass, and are computed again in it."""
+    def change_blocks(self, *, compiled: bool, recomputed: bool) -> None:
+        """How blocks run in training: compiled, or computed again in the backward pass, or both."""
+        if compiled and recomputed and any(map(_follows, self.mechanisms())):
+            raise ValueError(
+                "compiled and checkpointing: a causal LearnedWindow does not know in a compiled "
+                "block that it is computed again; leave one of the two out"
+            )
+        if compiled:
+            self._compile_blocks()
+        if recomputed:
+            self._recompute_blocks()
+
+    def _compile_blocks(self) -> None:
+        """All of them and all lengths in one graph.
+
+        What was compiled before is forgotten: PyTorch gives up on a function that it has compiled
+        for too many models.
+        """
+        torch._dynamo.reset()
+        for block in self.blocks():
+            own: Any = block
+            fast = torch.compile(block.forward, backend=COMPILER, dynamic=True)
+            own.forward = partial(_compiled, block, block.forward, fast)
+
+    def _recompute_blocks(self) -> None:
+        """They keep nothing for the backward pass."""
         for block in self.blocks():
             own: Any = block
             own.forward = partial(_recomputed, block, block.forward)
+
+
+def _compiled(block: Block, plain: Any, fast: Any, *inputs: Any) -> Any:
+    # Hooks that are there for a while are not in what was compiled.
+    if not (block.training and torch.is_grad_enabled()) or block._forward_hooks:
+        return plain(*inputs)
+    return fast(*inputs)
 
 
 def _recomputed(block: Block, forward: Any, *inputs: Any) -> Any:
     if not (block.training and torch.is_grad_enabled()):
         return forward(*inputs)
     return checkpoint(forward, *inputs, use_reentrant=False)
+
+
+def _follows(mechanism: Mechanism) -> bool:
+    """Whether a call changes what the next one does."""
+    return isinstance(mechanism, LearnedWindow) and mechanism.causal
 
 
 def _takes_global(mechanism: Mechanism) -> bool:

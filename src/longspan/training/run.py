@@ -14,7 +14,7 @@ import torch
 
 from ..tasks import Task
 from . import checkpoint
-from .accelerating import accelerator_for, wrapped
+from .accelerating import accelerator_for, is_split, wrapped
 from .building import build, is_run, tasks_of
 from .config import RunConfig
 from .evaluating import Evaluation, evaluate
@@ -135,8 +135,12 @@ class _Run:
         accelerator = accelerator_for(learner)
         model = wrapped(accelerator, learner)
         running = _Running(learner, optimizer_of(learner, stage), task)
-        if stage.checkpointing:
-            learner.recompute_blocks()
+        if self.config.compiled and is_split(model):
+            raise ValueError(
+                "compiled: FSDP puts blocks together in hooks, which are not compiled; leave one "
+                "of the two out"
+            )
+        learner.change_blocks(compiled=self.config.compiled, recomputed=stage.checkpointing)
         _seed(self.config.seed * 1_000_003 + number * 1009 + process_number())
         if self.from_path is not None:
             checkpoint.restore(self.from_path, learner, running.optimizer, self.device)

@@ -18,7 +18,7 @@ from longspan.training import NotFiniteError, checkpoint, load, train
 from longspan.training.saving import read
 
 from . import killed
-from .tiny import LEARNED, Tiny, config_for, stage
+from .tiny import LEARNED, Tiny, config_for, metrics_of, stage
 
 pytest.importorskip("accelerate")
 
@@ -27,8 +27,7 @@ MEASURED = ("seconds", "tokens_per_second", "peak_memory")
 
 
 def lines(run: Path) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{key: own[key] for key in own if key not in MEASURED} for own in found]
+    return [{key: own[key] for key in own if key not in MEASURED} for own in metrics_of(run)]
 
 
 def same(run: Path, other: Path) -> None:

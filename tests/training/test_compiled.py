@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +12,7 @@ pytest.importorskip("accelerate")
 
 from longspan.training import NotFiniteError, learner, train
 
-from .tiny import LEARNED, Tiny, config_for, stage
+from .tiny import LEARNED, Tiny, config_for, metrics_of, stage
 
 # What PyTorch's compiler says to itself.
 pytestmark = [
@@ -27,11 +25,6 @@ pytestmark = [
 def as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs are made, but PyTorch's own kernels compute them: that takes no compiler."""
     monkeypatch.setattr(learner, "COMPILER", "aot_eager")
-
-
-def lines(folder: Path) -> list[dict[str, Any]]:
-    text = (folder / "metrics.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.mark.usefixtures("as_it_is")
@@ -48,7 +41,7 @@ def test_numbers_are_the_same(objective: str, again: bool, tmp_path: Path) -> No
             compiled=compiled,
         )  # fmt: skip
         result = train(config, task=Tiny(objective=objective))
-        found[compiled] = result, lines(folder)
+        found[compiled] = result, metrics_of(folder)
         graphs = counters["stats"]["unique_graphs"]
         # One for texts with padding, and one for those without.
         assert 1 <= graphs <= 2 if compiled else graphs == 0

@@ -17,18 +17,14 @@ from longspan.training import Stage, load, train
 from longspan.training.sampler import Sampler
 
 from . import together
-from .tiny import LEARNED, SLIDING, Tiny, config_for, stage
+from .tiny import LEARNED, SLIDING, Tiny, config_for, metrics_of, stage
 
 pytest.importorskip("accelerate")
 
 
-def lines(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def close(run: Path, other: Path, task: Any) -> None:
     """Losses and weights, within the rounding of sums in another order."""
-    mine, theirs = lines(run), lines(other)
+    mine, theirs = metrics_of(run), metrics_of(other)
     assert [own["step"] for own in mine] == [own["step"] for own in theirs]
     for own, wanted in zip(mine, theirs, strict=True):
         assert own["loss"] == pytest.approx(wanted["loss"], rel=1e-5)

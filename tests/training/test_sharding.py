@@ -19,7 +19,8 @@ from longspan.training.accelerating import wrapped
 from longspan.training.saving import read
 
 from . import together
-from .test_processes import close, lines, started_together
+from .test_processes import close, started_together
+from .tiny import metrics_of
 
 pytest.importorskip("accelerate")
 
@@ -64,7 +65,7 @@ def test_another_stage(split: Path, tmp_path: Path) -> None:
 def test_muon(split: Path, tmp_path: Path) -> None:
     """It turns matrices in bfloat16, whose rounding is what differs."""
     whole = one(tmp_path / "one", "learned", **together.MUON)
-    mine, theirs = lines(split / "muon"), lines(whole)
+    mine, theirs = metrics_of(split / "muon"), metrics_of(whole)
     assert [own["loss"] for own in mine] == pytest.approx([own["loss"] for own in theirs], rel=1e-3)
     # Without a step it would be another.
     assert mine[0]["loss"] > 1.01 * mine[-1]["loss"]

@@ -15,7 +15,7 @@ from longspan.training import RunConfig, load, train
 from longspan.training.building import build, tasks_of
 from longspan.training.saving import load_learner, read
 
-from .tiny import LEARNED, SLIDING, Tiny, config_for, stage
+from .tiny import LEARNED, SLIDING, Tiny, config_for, metrics_of, stage
 
 pytest.importorskip("accelerate")
 
@@ -77,8 +77,7 @@ def test_two_stages_of_the_learned_window(objective: str, tmp_path: Path) -> Non
     # One step from the initial weights is the length of a learning rate; more are not far.
     name = next(key for key in start if key.endswith("blocks.0.mlp.0.weight"))
     assert 0 < float((second[name] - start[name]).abs().max()) < 6.5e-2
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    reach = [own["reach"] for own in lines if own["kind"] == "train"]
+    reach = [own["reach"] for own in metrics_of(tmp_path) if own["kind"] == "train"]
     assert all(len(own["layer"]) == 2 and len(own["heads"][0]) == 2 for own in reach)
     if objective == "spans":
         # The first token is global, and has no part in the budget.

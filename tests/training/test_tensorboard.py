@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from longspan.training import train
 from longspan.training.run import Metrics
 from longspan.training.tensorboard import scalars
 
-from .tiny import LEARNED, Tiny, config_for, stage
+from .tiny import LEARNED, Tiny, config_for, metrics_of, stage
 
 pytest.importorskip("accelerate")
 pytest.importorskip("tensorboard")
@@ -38,9 +37,8 @@ def events(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def wanted(run: Path) -> dict[str, list[tuple[int, float]]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     found: dict[str, list[tuple[int, float]]] = {}
-    for line in lines:
+    for line in metrics_of(run):
         for name, value in scalars(line):
             # Events have numbers of 32 bits.
             found.setdefault(name, []).append((line["step"], pytest.approx(value, rel=1e-6)))

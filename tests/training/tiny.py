@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,11 @@ def config_for(output: Path, *stages: Stage, **options: Any) -> RunConfig:
         model=model,
         **options,
     )
+
+
+def metrics_of(run: Path) -> list[dict[str, Any]]:
+    """The lines that a run has written."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def stage(**options: Any) -> Stage:

@@ -32,7 +32,7 @@ def save_quality(done: Sequence[Done], path: Path) -> Path:
             families.setdefault(_family(row.row), []).append(row)
     if not families:
         raise ValueError("none of the records says how many pairs it has")
-    figure = new_figure(8.0, 4.8)
+    figure = new_figure(8.0, 4.8)  # which says what to install, if there is no matplotlib
     from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
     figure.set_layout_engine("constrained")

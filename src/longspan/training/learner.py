@@ -18,7 +18,7 @@ from .objectives import Objective
 
 __all__ = ["Learner", "on_device"]
 
-
+# What `torch.compile` hands blocks to.
 COMPILER = "inductor"
 
 
@@ -111,15 +111,18 @@ class Learner(nn.Module):
 
 def _compiled(block: Block, plain: Any, fast: Any, *inputs: Any) -> Any:
     # Hooks that are there for a while are not in what was compiled.
-    if not (block.training and torch.is_grad_enabled()) or block._forward_hooks:
-        return plain(*inputs)
-    return fast(*inputs)
+    return fast(*inputs) if _learns(block) and not block._forward_hooks else plain(*inputs)
 
 
 def _recomputed(block: Block, forward: Any, *inputs: Any) -> Any:
-    if not (block.training and torch.is_grad_enabled()):
+    if not _learns(block):
         return forward(*inputs)
     return checkpoint(forward, *inputs, use_reentrant=False)
+
+
+def _learns(block: Block) -> bool:
+    """Whether a call is one of training: evaluation is neither compiled nor computed again."""
+    return block.training and torch.is_grad_enabled()
 
 
 def _follows(mechanism: Mechanism) -> bool:

@@ -160,7 +160,8 @@ def test_an_error_that_is_not_about_waiting_is_not_taken_for_it(device: Device) 
 
 
 def test_calls_in_a_row_are_compared_with_one_graph_of_them(device: Device) -> None:
-    eager, graph = CudaStopwatch().in_a_row(lambda: device.spend(0.2), 10)
+    eager = CudaStopwatch().in_a_row(lambda: device.spend(0.2), 10)
+    graph = CudaStopwatch().as_one_graph(lambda: device.spend(0.2), 10)
     assert not isinstance(graph, Failure)
     assert eager.median == pytest.approx(200.0) and eager.how == "eager"
     assert graph.median == pytest.approx(100.0) and graph.how == "graph"
@@ -187,7 +188,8 @@ def test_the_time_on_the_host_does_not_wait_for_the_device(
 
 
 def test_a_row_that_cannot_be_captured_is_told(device: Device) -> None:
-    eager, graph = CudaStopwatch().in_a_row(lambda: device.spend(0.2, uncapturable=True), 10)
+    eager = CudaStopwatch().in_a_row(lambda: device.spend(0.2, uncapturable=True), 10)
+    graph = CudaStopwatch().as_one_graph(lambda: device.spend(0.2, uncapturable=True), 10)
     assert eager.median == pytest.approx(200.0)
     assert isinstance(graph, Failure) and "capturing" in graph.reason
 

@@ -39,8 +39,11 @@ class Rehearsal:
     ) -> dict[str, Taken | Failure]:
         return {name: self._once(make) for name, make in calls.items()}
 
-    def in_a_row(self, call: Callable[[], object], times: int) -> tuple[Taken, Taken | Failure]:
-        return self.on_host(call, times), self.on_host(call, times)
+    def in_a_row(self, call: Callable[[], object], times: int) -> Taken:
+        return self.on_host(call, times)
+
+    def as_one_graph(self, call: Callable[[], object], times: int) -> Taken | Failure:
+        return self.on_host(call, times)
 
     def on_host(self, call: Callable[[], object], times: int) -> Taken:
         call()

@@ -220,6 +220,8 @@ def ratios(
     peer: str,
     targets: Mapping[str, float | tuple[float, float]],
     passes: Iterable[str] = ("forward", "backward"),
+    *,
+    own: str = OURS,
 ) -> list[Figure]:
     """How many times faster longspan is than a peer, pass by pass.
 
@@ -228,11 +230,13 @@ def ratios(
         peer: its name.
         targets: by pass, alone or with a stretch.
         passes: to compare.
+        own: the entry to compare, where there are several of longspan's.
     """
     by_name = {entry.name: entry for entry in entries}
     if peer not in by_name:
         return []
-    theirs, mine = by_name[peer], by_name[OURS]
+    theirs, mine = by_name[peer], by_name[own]
+    who = "" if own == OURS else f"{own}: "
     found = []
     for which in passes:
         asked = targets.get(which)
@@ -241,7 +245,7 @@ def ratios(
         missing = theirs.missing or mine.missing or "not measured"
         found.append(
             Figure(
-                what=f"{which}, faster than {peer}",
+                what=f"{who}{which}, faster than {peer}",
                 unit="×",
                 value=None if a is None or b is None else a.median / b.median,
                 target=target,

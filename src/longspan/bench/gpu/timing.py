@@ -61,8 +61,12 @@ class Stopwatch(Protocol):
         """
         ...
 
-    def in_a_row(self, call: Callable[[], object], times: int) -> tuple[Taken, Taken | Failure]:
-        """One of `times` calls, made one after the other: eagerly, and all of them as one graph."""
+    def in_a_row(self, call: Callable[[], object], times: int) -> Taken:
+        """One of `times` calls, made one after the other."""
+        ...
+
+    def as_one_graph(self, call: Callable[[], object], times: int) -> Taken | Failure:
+        """One of `times` calls that are one graph."""
         ...
 
     def on_host(self, call: Callable[[], object], times: int) -> Taken:
@@ -132,18 +136,19 @@ class CudaStopwatch:
             found[name] = Taken.of(times[name], one.how)
         return {name: found[name] for name in calls}
 
-    def in_a_row(self, call: Callable[[], object], times: int) -> tuple[Taken, Taken | Failure]:
-        def all_of_them() -> None:
-            for _ in range(times):
-                call()
+    def in_a_row(self, call: Callable[[], object], times: int) -> Taken:
+        every = _repeated(call, times)
+        every()
+        return Taken.of(self._each(every, times), "eager")
 
-        all_of_them()
-        eager = self._each(all_of_them, times)
+    def as_one_graph(self, call: Callable[[], object], times: int) -> Taken | Failure:
+        every = _repeated(call, times)
+        every()
         try:
-            graph = self._captured(all_of_them)
+            graph = self._captured(every)
         except Exception as error:
-            return Taken.of(eager, "eager"), Failure.of(error)
-        return Taken.of(eager, "eager"), Taken.of(self._each(graph.replay, times))
+            return Failure.of(error)
+        return Taken.of(self._each(graph.replay, times))
 
     def on_host(self, call: Callable[[], object], times: int) -> Taken:
         found = []
@@ -238,6 +243,14 @@ class CudaStopwatch:
             torch.cuda.synchronize()
             found.append(1e3 * start.elapsed_time(end) / times)
         return found[1:]
+
+
+def _repeated(call: Callable[[], object], times: int) -> Callable[[], None]:
+    def every() -> None:
+        for _ in range(times):
+            call()
+
+    return every
 
 
 def _events(count: int) -> list[Any]:

@@ -59,11 +59,13 @@ def eager_row() -> Row:
         entries, figures, on_host = [], [], []
         for name, (variant,) in kinds.items():
             calls = variant.make().calls()
-            eager, graph = bench.watch.in_a_row(calls["step"](), times)
+            step = calls["step"]()
+            eager = bench.watch.in_a_row(step, times)
+            graph = bench.watch.as_one_graph(step, times)
             passes = {"eager": eager} | ({"graph": graph} if isinstance(graph, Taken) else {})
             # Autograd has a thread for every device, which has to be woken.
             with torch.autograd.set_multithreading_enabled(False):
-                alone, _ = bench.watch.in_a_row(calls["step"](), times)
+                alone = bench.watch.in_a_row(step, times)
             passes["eager, one thread"] = alone
             for which in ("forward", "backward"):
                 taken = bench.watch.on_host(calls[which](), times)

@@ -14,9 +14,9 @@ from torch import Tensor
 from ....measure import Size
 from ....patterns import Full, Global, Window
 from ....weights import Bell, variance_of
-from ..contenders import Bench, Variant, Work, compared, inputs, ours
+from ..contenders import Bench, Variant, Work, compared, inputs, ours, ratios
 from ..draws import THRESHOLD
-from ..records import Figure, Result
+from ..records import Result
 from .row import Row, size_fields
 
 __all__ = ["training_row"]
@@ -24,7 +24,7 @@ __all__ = ["training_row"]
 DROPOUT = 0.1
 # Tokens that a question has at most; most have far fewer.
 MOST_TOKENS = 67
-SDPA = "scaled_dot_product_attention, all pairs"
+SDPA = "PyTorch's attention over all pairs"
 PASSES = ("forward", "backward")
 
 
@@ -38,21 +38,13 @@ def training_row() -> Row:
         names = tuple(contenders)
         if bench.peers:
             contenders[SDPA] = [Variant(name="", make=lambda: _sdpa(bench, size))]
-        entries = {entry.name: entry for entry in compared(bench, contenders, PASSES)}
-        figures = []
-        if SDPA in entries:
-            for name in names:
-                for which in PASSES:
-                    own, theirs = (entries[n].passes.get(which) for n in (name, SDPA))
-                    ratio = theirs.median / own.median if own and theirs else None
-                    figures.append(
-                        Figure(what=f"{name}: {which}, faster than SDPA", unit="×", value=ratio)
-                    )
+        entries = compared(bench, contenders, PASSES)
+        figures = [own for name in names for own in ratios(entries, SDPA, {}, PASSES, own=name)]
         return Result(
             row="training",
             title=title,
             size=size_fields(size),
-            entries=list(entries.values()),
+            entries=entries,
             figures=figures,
         )
 

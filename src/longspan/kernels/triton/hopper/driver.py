@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache
 from threading import Lock
 from typing import Any, NamedTuple
@@ -44,6 +44,7 @@ PTX_SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}
 ELEMENTS = {torch.float16: 6, torch.float32: 7, torch.bfloat16: 9}
 L2_PROMOTION_128 = 2
 INVALID_CONTEXT = 201
+MOST_ENCODED = 256
 
 PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+\d+\s+)?\.[a-z](\d+)[^,\[\n]*?\w+(?:\[(\d+)\])?\s*[,\n]"
@@ -177,6 +178,27 @@ class _Config(ctypes.Structure):
     ]
 
 
+class _Encoded:
+    """Descriptors as the driver has encoded them: the same ones come again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, bytes] = {}
+
+    def copied(self, key: Hashable, at: int) -> bool:
+        """Writes the descriptor that is known by a key to a place in memory, if there is one."""
+        known = self._known.get(key)
+        if known is None:
+            return False
+        ctypes.memmove(at, known, DESCRIPTOR)
+        return True
+
+    def keep(self, key: Hashable, at: int) -> None:
+        """Remembers the descriptor at a place in memory."""
+        if len(self._known) >= MOST_ENCODED:
+            self._known.clear()
+        self._known[key] = ctypes.string_at(at, DESCRIPTOR)
+
+
 def _places_of(sizes: Sequence[int]) -> tuple[list[int], int]:
     """Where parameters of these sizes lie, and where they end."""
     offsets, end = [], 0
@@ -237,7 +259,7 @@ class Kernel:
         ]  # fmt: skip
         codes = [kind for kind, _ in _flat(self._kinds, arguments)]
         self._format = _format_of(values, offsets, codes)
-        self._known: dict[Any, bytes] = {}
+        self._encoded = _Encoded()
         self._lock = Lock()
 
     def __call__(self, grid: tuple[int, int], stream: int, arguments: Sequence[Any]) -> None:
@@ -248,7 +270,11 @@ class Kernel:
             struct.pack_into(self._format, self._memory, self._start, *numbers)
             first = ctypes.addressof(self._memory) + self._start
             for place, own, meta in zip(self._places, described, self._meta, strict=True):
-                self._describe(first + place, own, meta)
+                address = own.base.data_ptr()
+                key = (place, address, own.base.dtype, *own.shape, *own.strides)
+                if not self._encoded.copied(key, first + place):
+                    _encode(first + place, _described(own, meta), address)
+                    self._encoded.keep(key, first + place)
             self._config.grid_x, self._config.grid_y = grid
             self._config.stream = stream
             _start(self._call)
@@ -270,18 +296,6 @@ class Kernel:
                 numbers += value.strides
             else:
                 numbers.append(value)
-
-    def _describe(self, at: int, own: TensorDescriptor, meta: dict[str, Any]) -> None:
-        """Writes a descriptor; the same ones come again and again."""
-        key = (at, own.base.data_ptr(), own.base.dtype, *own.shape, *own.strides)
-        known = self._known.get(key)
-        if known is None:
-            _encode(at, _described(own, meta), own.base.data_ptr())
-            if len(self._known) >= 256:
-                self._known.clear()
-            self._known[key] = ctypes.string_at(at, DESCRIPTOR)
-        else:
-            ctypes.memmove(at, known, DESCRIPTOR)
 
 
 def _format_of(values: Sequence[Value], offsets: Sequence[int], kinds: Sequence[str]) -> str:
@@ -358,7 +372,7 @@ class Launch:
         self._call = (
             ctypes.byref(self._config), ctypes.c_void_p(compiled.function), self._parameters, None
         )  # fmt: skip
-        self._known: dict[tuple[int, int], Any] = {}
+        self._encoded = _Encoded()
         self._last: list[int] = []
         self._lock = Lock()
 
@@ -369,21 +383,13 @@ class Launch:
                 for word, number, offset in self._addresses:
                     self._words[word] = addresses[number] + offset
                 for at, described, number, offset in self._descriptors:
-                    self._describe(at, described, addresses[number] + offset)
+                    address = addresses[number] + offset
+                    if not self._encoded.copied((at, address), at):
+                        _encode(at, described, address)
+                        self._encoded.keep((at, address), at)
                 self._last = addresses
             self._config.stream = stream
             _start(self._call)
-
-    def _describe(self, at: int, described: Descriptor, address: int) -> None:
-        """Writes a descriptor; the same addresses come again and again."""
-        known = self._known.get((at, address))
-        if known is None:
-            _encode(at, described, address)
-            if len(self._known) >= 256:
-                self._known.clear()
-            self._known[at, address] = ctypes.string_at(at, DESCRIPTOR)
-        else:
-            ctypes.memmove(at, known, DESCRIPTOR)
 
 
 @cache

@@ -20,6 +20,7 @@ from longspan.patterns import (
     SameDocument,
     Strided,
     Window,
+    bigbird,
 )
 
 from ..patterns.cases import packed_ids, question_mask, shuffled_ids
@@ -290,3 +291,24 @@ def test_exempt_pairs_leave_no_empty_part() -> None:
     layout = compile_layout(Window(9, 9) | Global(5), (exempt,), 64, 64, CPU, merge=True)
     assert [[part.active for part in walk.parts] for walk in layout.walks] == [[0, -1], [0, 0]]
     assert [part.band for part in layout.walks[0].parts] == [None, (9, 9)]
+
+
+def test_tiles_are_listed_where_they_have_pairs() -> None:
+    """What is left and what is right of a window are two parts, of which a drawn block is in one;
+    and where blocks are tiles, all of them are full.
+    """
+    n = 1024
+    layout = compile_layout(bigbird(n, block=64, drawn=3), (), n, n, CPU, merge=True)
+    lists = [part.tiles for walk in layout.walks for part in walk.parts if part.tiles is not None]
+    places = [
+        place
+        for own in lists
+        for place in zip(own.rows.tolist(), own.columns.tolist(), strict=True)
+    ]
+    assert len(lists) == 2 and len(set(places)) == len(places)
+    assert all(own.whole for own in lists)
+    assert pairs(layout, 1, 1) == int(bigbird(n, block=64, drawn=3).dense(n).sum())
+    odd = compile_layout(bigbird(n, block=48, drawn=3), (), n, n, CPU, merge=True)
+    assert not any(
+        part.tiles.whole for walk in odd.walks for part in walk.parts if part.tiles is not None
+    )

@@ -64,12 +64,14 @@ class TileList:
             empty one.
         masks: bits of the partial tiles, each different, int64 `(masks, TILE)`: bit c of word r is
             the pair (r, c).
+        whole: it is known that every tile is full.
     """
 
     rows: Tensor
     columns: Tensor
     mask: Tensor
     masks: Tensor
+    whole: bool = False
 
     FULL = -1
     EMPTY = -2

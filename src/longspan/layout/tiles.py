@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -12,7 +13,7 @@ from ..patterns import Pattern, Random
 from .clauses import Clause, TooManyClauses, Within, Without, clauses_of, limits_of
 from .parts import TILE, TileList
 
-__all__ = ["spans", "tile_list"]
+__all__ = ["spans", "tile_list", "within"]
 
 # So many tiles are asked for at once: 256 tiles are 1 Mi pairs.
 TILES_AT_ONCE = 256
@@ -26,11 +27,13 @@ def tile_list(pattern: Pattern, n: int, m: int, device: torch.device) -> TileLis
     """
     if next(pattern.tensors(), None) is None:
         found = _static(pattern, n, m)
-        moved = (
+        if device.type == "cpu":
+            return found
+        rows, columns, mask, masks = (
             x.to(device, non_blocking=True)
             for x in (found.rows, found.columns, found.mask, found.masks)
         )
-        return TileList(*moved)
+        return TileList(rows, columns, mask, masks, found.whole)
     return _build(pattern, n, m, device)
 
 
@@ -80,7 +83,26 @@ def _build(pattern: Pattern, n: int, m: int, device: torch.device) -> TileList:
         masks = bits.reshape(-1, TILE)
         mask = torch.arange(masks.shape[0], device=device).reshape(full.shape)
         mask = torch.where(empty_tile, TileList.EMPTY, mask)
-    return TileList(rows, columns, torch.where(full, TileList.FULL, mask), masks)
+    whole = device.type == "cpu" and bool(full.all())
+    return TileList(rows, columns, torch.where(full, TileList.FULL, mask), masks, whole)
+
+
+def within(tiles: TileList, low: Tensor, high: Tensor) -> TileList:
+    """The tiles in which some row has a key of its interval [low, high), `(B|1, H|1, n)`."""
+    spare = -low.shape[2] % TILE
+    some = high > low
+    first = F.pad(torch.where(some, low, torch.iinfo(low.dtype).max), (0, spare)).amin((0, 1))
+    last = F.pad(torch.where(some, high, 0), (0, spare)).amax((0, 1))
+    first[low.shape[2] :] = torch.iinfo(low.dtype).max
+    first, last = first.view(-1, TILE).amin(1), last.view(-1, TILE).amax(1)
+    start = tiles.columns * TILE
+    kept = (first[tiles.rows] < start + TILE) & (last[tiles.rows] > start)
+    return replace(
+        tiles,
+        rows=tiles.rows[kept],
+        columns=tiles.columns[kept],
+        mask=tiles.mask[:, :, kept],
+    )
 
 
 def _words(inside: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .parts import Layout, Order, Part, Walk
 from .pieces import Frame, NeedsTiles, Piece, emptied, residue_order
-from .tiles import tile_list
+from .tiles import tile_list, within
 
 __all__ = ["walks_of"]
 
@@ -97,6 +97,8 @@ def _part(piece: Piece, frame: Frame, queries: Order, without: Tensor | None) ->
     tiles = None
     if piece.tiles is not None:
         tiles = tile_list(piece.tiles, frame.n, frame.m, frame.device)
+        if frame.readable:
+            tiles = within(tiles, low, high)
     own_order = order.index is None and queries.index is None
     # Of global rows it says nothing: they have to be elsewhere.
     known = own_order and (without is not None or frame.long_rows is None)

@@ -264,7 +264,7 @@ def _walk(walk: Walk, heads: int, device: torch.device) -> WalkArguments:
                 int(part.keys.index is not None),
                 int(part.allowed is not None),
                 len(part.documents),
-                int(part.tiles is not None),
+                0 if part.tiles is None else 2 if part.tiles.whole else 1,
                 part.active,
                 part.keys.stride,
                 tile_size(part.keys.length, parts[-1].order_batch),

@@ -59,7 +59,7 @@ def keys_of_tile(start, given, part, b, h, MADE: tl.constexpr):
     INDEXED: tl.constexpr = KINDS[0][0]
     head = h // given.each
     key_slot = start + tl.arange(0, BN)
-    key, present = keys_at(part, b, key_slot, KINDS, 0)
+    key, _, present = keys_at(part, b, key_slot, KINDS, 0)
     keys = load_tile(given.k, b, head, start, key, present, MADE.D, MADE.PD, BN, INDEXED, True)
     values = load_tile(given.v, b, head, start, key, present, MADE.DV, MADE.PDV, BN, INDEXED, True)
     return key_slot, key, present, keys, values, start

@@ -55,7 +55,7 @@ def pair_gradients(
             )
         slot = tile * BM + tl.arange(0, BM)
         row = row_of(rows, b0, slot, slot < rows.length, MADE.INDEXED)
-        key, _ = keys_at(part, b0, start + tl.arange(0, BN), KINDS, 0)
+        key, _, _ = keys_at(part, b0, start + tl.arange(0, BN), KINDS, 0)
         to = at(total, b0, head_of(rows, place0, MADE.LISTED), row)[:, None] + key[None, :]
         # Slots past the end of an order look like its first; their gradient is 0.
         some = acc != 0.0

@@ -83,7 +83,8 @@ def options(kernel: str, made: Made, itemsize: int) -> dict[str, int]:
     channels = made.PD + made.PDV
     lean = not made.TERMS and not made.DROPOUT and channels <= 128 and itemsize == 2
     if kernel != "keys" and lean:
-        return {"num_warps": 4, "num_stages": 2, "maxnreg": 128}
+        # Several parts do not fit into 128 registers.
+        return {"num_warps": 4, "num_stages": 2, "maxnreg": 128 if len(made.KINDS) == 1 else 168}
     width = channels * itemsize * max(made.BM, made.BN) // 64
     stages = 3 if width <= MOST_FOR_THREE_STAGES else 2
     if kernel == "pairs" and 2 * width > MOST_FOR_THREE_STAGES:

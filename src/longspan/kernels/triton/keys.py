@@ -18,6 +18,7 @@ from .outputs import at_limits, has_broken
 from .pairs import (
     BELL_SCORE,
     LOG2E,
+    at_turn,
     bell_log,
     careful_dot,
     head_of,
@@ -31,6 +32,7 @@ from .pairs import (
     scores,
     store_rows,
     tile_words,
+    turns_of,
     variance_of,
 )
 from .queries import score_gradient
@@ -124,7 +126,7 @@ def _all_rows(
     LISTED: tl.constexpr = MADE.WALKS[S][1]
     BM: tl.constexpr = MADE.WALKS[S][2]
     SCAN: tl.constexpr = MADE.WALKS[S][3]
-    key, present = keys_at(source.part, b, key_slot, KINDS, S)
+    key, _, present = keys_at(source.part, b, key_slot, KINDS, S)
     first_place = key_head * given.each
     end_place = first_place + given.each
     if LISTED:
@@ -134,16 +136,14 @@ def _all_rows(
         h = head_of(source.rows, place + b * 0, LISTED)
         if h // given.each == key_head:
             if KINDS[S][3]:
-                column = start // 64
-                first = tl.load(source.part.column_start + column)
-                for e in range(first, tl.load(source.part.column_start + column + 1)):
-                    own = tl.load(source.part.column_rows + e) * (64 // BM)
-                    entry = tl.load(source.part.column_entry + e)
-                    for tile in range(own, own + 64 // BM):
-                        dk, dv = _step(
-                            dk, dv, keys, values, key, present, key_slot, start, given, grad,
-                            limits, means, source, b, h, place, tile, entry, S, MADE,
-                        )  # fmt: skip
+                first_turn, end_turn = turns_of(source.part.column_start, start // 64, BM)
+                for turn in range(first_turn, end_turn):
+                    place_of_entry, tile = at_turn(source.part.column_rows, turn, BM)
+                    entry = tl.load(source.part.column_entry + place_of_entry)
+                    dk, dv = _step(
+                        dk, dv, keys, values, key, present, key_slot, start, given, grad, limits,
+                        means, source, b, h, place, tile, entry, S, MADE,
+                    )  # fmt: skip
             else:
                 tiles = source.tiles
                 first_tile = tiles

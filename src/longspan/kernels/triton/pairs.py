@@ -1,8 +1,9 @@
 """What every kernel asks about a tile: which rows and keys, which pairs exist, what weights do.
 
 Parts and weights have tuples of constants, by which a kernel is specialised:
-    KINDS: for each part (keys have an index, some are struck out, documents, tile list, the bits of
-        the weights that act, the stride of its order of keys, keys of a tile at most)
+    KINDS: for each part (keys have an index, some are struck out, documents, tile list: 1, or 2 for
+        one of full tiles, the bits of the weights that act, the stride of its order of keys, keys
+        of a tile at most)
     TERMS: for each weight (kind, its number, normalised, the place of its gradient or −1)
     REACHES: the numbers of the weights that cut, beside `reaches`: how far each row looks
 """
@@ -194,16 +195,22 @@ def key_range(low, high, BN: tl.constexpr, PLAIN: tl.constexpr):
 
 @triton.jit
 def keys_at(part, b, key_slot, KINDS: tl.constexpr, P: tl.constexpr):
-    """Key positions at slots of the part's order, and which of them may be looked at."""
-    present = key_slot < part.length
+    """Key positions at slots of the part's order, which of them there are, and which of these may
+    be looked at.
+
+    The first is for loads: they need not wait until it is known which keys are struck out. A NaN in
+    one of those is met, and mended, as one outside of a row's interval is.
+    """
+    inside = key_slot < part.length
+    present = inside
     if KINDS[P][0]:
-        key = tl.load(part.order + b * part.order_batch + key_slot, mask=present, other=0)
+        key = tl.load(part.order + b * part.order_batch + key_slot, mask=inside, other=0)
     else:
-        key = tl.where(present, key_slot, 0)
+        key = tl.where(inside, key_slot, 0)
     if KINDS[P][1]:
-        allowed = tl.load(part.allowed + b * part.allowed_batch + key_slot, mask=present, other=0)
-        present = present & (allowed != 0)
-    return key, present
+        allowed = tl.load(part.allowed + b * part.allowed_batch + key_slot, mask=inside, other=0)
+        present = inside & (allowed != 0)
+    return key, inside, present
 
 
 @triton.jit
@@ -219,7 +226,7 @@ def pairs_of(
         row_id = tl.load(own.rows + b * own.rows_batch + slot, mask=live, other=0)
         key_id = tl.load(own.keys + b * own.keys_batch + key_slot, mask=present, other=0)
         exists = exists & (row_id[:, None] == key_id[None, :])
-    if KINDS[P][3]:
+    if KINDS[P][3] == 1:
         bit = (key_slot % 64).to(tl.int64)
         exists = exists & (((words[:, None] >> bit[None, :]) & 1) != 0)
     if KINDS[P][0]:
@@ -231,11 +238,30 @@ def pairs_of(
 
 
 @triton.jit
+def turns_of(starts, place, SIZE: tl.constexpr):
+    """The turns of a loop over the tiles that a list has at a place, each in pieces of SIZE. One
+    loop, so that some are loaded while others are computed.
+    """
+    first = tl.load(starts + place) * (64 // SIZE)
+    return first, tl.load(starts + place + 1) * (64 // SIZE)
+
+
+@triton.jit
+def at_turn(tiles, turn, SIZE: tl.constexpr):
+    """The entry of a turn in the list, and the number of its piece among all of that SIZE."""
+    entry = turn // (64 // SIZE)
+    return entry, tl.load(tiles + entry) * (64 // SIZE) + turn % (64 // SIZE)
+
+
+@triton.jit
 def tile_words(part, b, place, slot, entry, KINDS: tl.constexpr, P: tl.constexpr):
-    """The bits of some rows in one tile of a list."""
-    own = tl.load(part.mask + b * part.mask_batch + place * part.mask_head + entry)
-    words = tl.load(part.words + tl.maximum(own, 0).to(tl.int64) * 64 + slot % 64)
-    return tl.where(own == -1, -1, tl.where(own == -2, 0, words))
+    """The bits of some rows in one tile of a list; anything where all tiles are full."""
+    if KINDS[P][3] == 2:
+        return tl.zeros_like(slot).to(tl.int64)
+    else:
+        own = tl.load(part.mask + b * part.mask_batch + place * part.mask_head + entry)
+        words = tl.load(part.words + tl.maximum(own, 0).to(tl.int64) * 64 + slot % 64)
+        return tl.where(own == -1, -1, tl.where(own == -2, 0, words))
 
 
 @triton.jit

@@ -18,6 +18,7 @@ from .pairs import (
     BIAS,
     LOG2E,
     RAMP,
+    at_turn,
     bell_log,
     careful_dot,
     interval,
@@ -34,6 +35,7 @@ from .pairs import (
     span_of,
     store_rows,
     tile_words,
+    turns_of,
     variance_of,
     weighed,
 )
@@ -65,15 +67,14 @@ def _step(
     TERMS: tl.constexpr = MADE.TERMS
     REACHES: tl.constexpr = MADE.REACHES
     BN: tl.constexpr = KINDS[P][6]
-    masked: tl.constexpr = not (INNER and KINDS[P][1] == 0)
     key_slot = start + tl.arange(0, BN)
-    key, present = keys_at(part, b, key_slot, KINDS, P)
+    key, inside, present = keys_at(part, b, key_slot, KINDS, P)
     keys = load_tile(
-        given.k, b, head, start, key, present, MADE.D, MADE.PD, BN, KINDS[P][0], masked
+        given.k, b, head, start, key, inside, MADE.D, MADE.PD, BN, KINDS[P][0], not INNER
     )
     product = tl.dot(q, tl.trans(keys), input_precision=MADE.PRECISION)
     values = load_tile(
-        given.v, b, head, start, key, present, MADE.DV, MADE.PDV, BN, KINDS[P][0], masked
+        given.v, b, head, start, key, inside, MADE.DV, MADE.PDV, BN, KINDS[P][0], not INNER
     )
     da = tl.dot(grad, tl.trans(values), input_precision=MADE.PRECISION)
     exists = tl.full([MADE.BM, BN], True, tl.int1)
@@ -82,7 +83,7 @@ def _step(
             part, given.reaches, b, h, slot, live, row, i, low, high, key_slot, key, present,
             words, KINDS, P, REACHES,
         )  # fmt: skip
-    elif masked:
+    elif KINDS[P][1]:
         exists = exists & present[None, :]
     s, exists = scores(
         product, exists, given.terms, given.scale, b, h, row, live, i, key, KINDS[P][4], TERMS
@@ -177,15 +178,15 @@ def _all_keys(
         if MADE.CHUNKS > 1:
             low, high = narrowed(low, high, part.length, chunk, MADE.CHUNKS)
         if KINDS[p][3]:
-            own = tile * BM // 64
-            for entry in range(tl.load(part.start + own), tl.load(part.start + own + 1)):
+            first_turn, end_turn = turns_of(part.start, tile * BM // 64, KINDS[p][6])
+            for turn in range(first_turn, end_turn):
+                entry, piece = at_turn(part.columns, turn, KINDS[p][6])
                 words = tile_words(part, b, place, slot, entry, KINDS, p)
-                column = tl.load(part.columns + entry) * 64
-                for start in range(column, column + 64, KINDS[p][6]):
-                    acc, sums = _step(
-                        acc, sums, q, grad, given, part, at_rows, low, high, limit, mean, start,
-                        words, p, False, MEAN, MADE,
-                    )  # fmt: skip
+                start = piece * KINDS[p][6]
+                acc, sums = _step(
+                    acc, sums, q, grad, given, part, at_rows, low, high, limit, mean, start,
+                    words, p, False, MEAN, MADE,
+                )  # fmt: skip
         else:
             words = tl.zeros([BM], tl.int64)
             edges = key_range(low, high, KINDS[p][6], MADE.PLAIN[p])

@@ -103,40 +103,49 @@ def main(capability: int) -> None:
 
     JITFunction.run = compiled
     variance = torch.ones(1, 2, 300)
-    if capability == 90:
-        from longspan.kernels.triton.hopper import beside, driver, intervals, launching
-        from longspan.kernels.triton.hopper import launch as hopper
+    from longspan.kernels.triton import bias_launch, call, driver, launching, reach, repair
 
-        hopper._processors = lambda device: 132  # type: ignore[assignment]
-        launching._COMPILED = Forgetful()
-        torch.cuda.is_current_stream_capturing = lambda: False
-        launching.load = lambda compiled: setattr(compiled, "function", 7)
-        launching.current_stream = lambda: 5
-        seen_by = Launched()
-        driver._driver = lambda: seen_by  # type: ignore[assignment]
-        checked = launching.start
+    launching._COMPILED = Forgetful()
+    vars(launching)["load"] = lambda compiled: setattr(compiled, "function", 7)
+    vars(launching)["current_stream"] = lambda: 5
+    seen_by = Launched()
+    driver._driver = lambda: seen_by  # type: ignore[assignment]
+    torch.version.cuda = "13.0"
+    torch.cuda.current_device = lambda: 0
 
-        def started(
-            kernel: Any, key: Any, grid: Any, arguments: Any, *rest: Any, **more: Any
-        ) -> None:
+    def checked(started: Any) -> Any:
+        def launched(*given: Any, **options: Any) -> None:
             """Also: does the driver know where the kernel reads its parameters? The same ones, once
             from arguments, once from notes on them.
             """
             with launching.recorded() as recording:
-                checked(kernel, key, grid, arguments, *rest, **more)
+                started(*given, **options)
             (own,) = recording.launches
             seen_by.launched.clear()
-            seen_by.sizes = [driver._size(x) for x in driver.parameters_of(own.compiled, arguments)]
+            values = driver.parameters_of(own.compiled, own.arguments)
+            seen_by.sizes = [driver._size(x) for x in values]
             known = driver.Kernel(own.compiled, own.arguments)
             for _ in range(2):
-                known(own.grid, 5, own.arguments)
+                known(own.grid, 5, driver.Leaves(own.arguments).values)
             driver.Launch(*own, lambda x: None)(5, [])
             first, *others = seen_by.launched
             assert len(others) == 2 and all(other == first for other in others)
             seen_by.sizes, seen_by.launched = [], []
 
+        return launched
+
+    plain = checked(launching.launch)
+    for module in (launch, bias_launch, call, reach, repair):
+        vars(module)["launch"] = plain
+    if capability == 90:
+        from longspan.kernels.triton.hopper import beside, intervals
+        from longspan.kernels.triton.hopper import launch as hopper
+
+        hopper._processors = lambda device: 132  # type: ignore[assignment]
+        torch.cuda.is_current_stream_capturing = lambda: False
+        own_start = checked(launching.start)
         for module in (hopper, intervals, beside):
-            module.start = started
+            vars(module)["start"] = own_start
         for own in (
             problem(Window(128, 128)),
             problem(Causal(), head=128),

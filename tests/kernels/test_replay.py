@@ -102,7 +102,7 @@ class Driver:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    from longspan.kernels.triton.hopper import driver as module
+    from longspan.kernels.triton import driver as module
 
     own = Driver()
     monkeypatch.setattr(module, "_driver", lambda: own)
@@ -117,7 +117,7 @@ def descriptor(x: Tensor) -> Any:
 
 
 def recording(x: Tensor, out: Tensor, side: Tensor, scale: float = 0.5) -> Any:
-    from longspan.kernels.triton.hopper.launching import Recording, Started
+    from longspan.kernels.triton.launching import Recording, Started
 
     arguments = (descriptor(x), (side[1], 1, 9), out, scale, 1)
     return Recording([Started(compiled(), (3, 2), arguments)], [out, side])
@@ -149,7 +149,7 @@ def test_addresses_are_those_of_the_call(driver: Driver) -> None:
 
 def test_a_kernel_is_launched_with_any_arguments(driver: Driver) -> None:
     """As Triton would, other shapes and numbers too."""
-    from longspan.kernels.triton.hopper.driver import Kernel
+    from longspan.kernels.triton.driver import Kernel, Leaves
 
     def arguments(rows: int, number: int, scale: float) -> tuple[Any, ...]:
         x = torch.zeros(rows, 16, dtype=torch.bfloat16)
@@ -157,7 +157,7 @@ def test_a_kernel_is_launched_with_any_arguments(driver: Driver) -> None:
 
     kernel = Kernel(compiled(), arguments(32, 9, 0.5))
     for grid, given in (((3, 2), arguments(64, 7, 0.25)), ((5, 1), arguments(32, -1, 2.0))):
-        kernel(grid, 5, given)
+        kernel(grid, 5, Leaves(given).values)
         own, (x, (side, _, number), out, scale, _) = driver.launched[-1], given
         assert address(own[0]) == x.base.data_ptr()
         assert [int.from_bytes(n, "little") for n in own[1:5]] == [len(x.base), 16, 16, 1]
@@ -166,8 +166,27 @@ def test_a_kernel_is_launched_with_any_arguments(driver: Driver) -> None:
         assert own[9] == own[10] == bytes(8)
         assert driver.configs[-1] == (*grid, 128, 96, 5)
     assert driver.encoded == 2
-    kernel((5, 1), 5, given)
+    kernel((5, 1), 5, Leaves(given).values)
     assert driver.encoded == 2 and driver.launched[-1] == driver.launched[-2]
+
+
+def test_launches_are_told_apart_by_all_that_triton_compiles_for() -> None:
+    from longspan.kernels.triton.driver import Leaves
+    from longspan.kernels.triton.launching import _misaligned
+
+    x = torch.zeros(64, dtype=torch.bfloat16)
+    x = x[(-x.data_ptr() // 2) % 8 :]
+
+    def kinds(*arguments: Any) -> tuple[Any, ...]:
+        leaves = Leaves(arguments)
+        return (*leaves.kinds, _misaligned(leaves.addresses))
+
+    assert kinds((x, 1), 2.5) == kinds((x[8:], 1), 1.5)
+    different = [
+        kinds((x, 1), 2.5), kinds((x, 2), 2.5), kinds((x, 1), 1), kinds((x, 1.0), 2.5),
+        kinds((x, True), 2.5), kinds((x[1:], 1), 2.5), kinds((x.float(), 1), 2.5),
+    ]  # fmt: skip
+    assert len({repr(own) for own in different}) == len(different)
 
 
 def test_descriptors_are_encoded_once_for_an_address(driver: Driver) -> None:
@@ -205,7 +224,7 @@ def test_gradients_lie_as_before(driver: Driver) -> None:
 
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_a_kernel_that_waits_by_itself_may_begin_early(driver: Driver, overlaps: bool) -> None:
-    from longspan.kernels.triton.hopper.driver import Launch
+    from longspan.kernels.triton.driver import Launch
 
     x = torch.zeros(32, 16, dtype=torch.bfloat16)
     arguments = (descriptor(x), (torch.zeros(3), 1, 9), torch.zeros(6), 0.5, 1)
@@ -226,7 +245,7 @@ def test_a_kernel_that_waits_by_itself_may_begin_early(driver: Driver, overlaps:
     ids=str,
 )
 def test_kernels_of_another_kind_are_left_to_triton(changes: dict[str, Any]) -> None:
-    from longspan.kernels.triton.hopper.driver import Unknown, parameters_of
+    from longspan.kernels.triton.driver import Unknown, parameters_of
 
     x = torch.zeros(32, 16, dtype=torch.bfloat16)
     arguments = (descriptor(x), (torch.zeros(3), 1, 9), torch.zeros(6), 0.5, 1)
@@ -236,7 +255,7 @@ def test_kernels_of_another_kind_are_left_to_triton(changes: dict[str, Any]) -> 
 
 
 def test_other_parameters_in_the_ptx_are_not_guessed() -> None:
-    from longspan.kernels.triton.hopper.driver import Unknown, parameters_of
+    from longspan.kernels.triton.driver import Unknown, parameters_of
 
     x = torch.zeros(32, 16, dtype=torch.bfloat16)
     arguments = (descriptor(x), (torch.zeros(3), 1, 9), torch.zeros(6), 0.5, 1)
@@ -247,8 +266,8 @@ def test_other_parameters_in_the_ptx_are_not_guessed() -> None:
 
 
 def test_what_does_more_than_launch_is_not_played() -> None:
-    from longspan.kernels.triton.hopper import launching
-    from longspan.kernels.triton.hopper.driver import Unknown
+    from longspan.kernels.triton import launching
+    from longspan.kernels.triton.driver import Unknown
     from longspan.kernels.triton.hopper.replay import Tape
 
     with launching.recorded() as noted:

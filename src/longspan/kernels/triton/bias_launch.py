@@ -17,6 +17,7 @@ from .biases import key_gradients_of_bias, pair_gradients
 from .call import Call, power_of_2
 from .configs import options
 from .distances import distance_gradients
+from .launching import launch
 
 __all__ = ["BiasGradients"]
 
@@ -65,10 +66,11 @@ class BiasGradients:
 
     def _settings(
         self, name: str, which: int, walk: WalkArguments, kind: tuple[int, ...]
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """The constants of a kernel, and its launch options."""
         made = self.call.made(walk, KINDS=(kind,), PLAIN=())
         found = options(name, made, self.problem.q.element_size())
-        return {"WHICH": which, "MADE": made, **found}
+        return {"WHICH": which, "MADE": made}, found
 
     def _key_tiles(self, part: PartValues) -> int:
         return -(-part.length // self.call.block)
@@ -98,18 +100,14 @@ class BiasGradients:
                 bounds = low[own].contiguous(), high[own].contiguous()
                 samples = 1 if per_sample or alone else self.batch
                 own_places, places = (walk.places, 1) if per_head else (1, walk.places)
-                pair_gradients[count, bounds[0].shape[0] * own_places](
-                    *self.inputs,
-                    to,
-                    *bounds,
-                    walk.rows,
-                    part,
-                    tiles,
-                    first,
-                    samples,
-                    own_places,
-                    places,
-                    **self._settings("pairs", which, walk, kind),
+                numbers = tiles, first, samples, own_places, places
+                constants, more = self._settings("pairs", which, walk, kind)
+                launch(
+                    pair_gradients,
+                    (count, bounds[0].shape[0] * own_places),
+                    (*self.inputs, to, *bounds, walk.rows, part, *numbers),
+                    constants,
+                    **more,
                 )
         return total
 
@@ -123,17 +121,14 @@ class BiasGradients:
             tiles, units = self.call.grid(walk)
             programs = self._key_tiles(part), units
             chunks = -(-ENOUGH_PROGRAMS // (programs[0] * units))
-            key_gradients_of_bias[(*programs, min(chunks, MOST_CHUNKS, tiles))](
-                *self.inputs,
-                to,
-                *self.call.extents(walk, number),
-                walk.rows,
-                part,
-                tiles,
-                walk.places,
-                total.stride(0),
-                **self._settings("sums", which, walk, kind),
-                SCAN=min(power_of_2(tiles), MOST_SCANNED),
+            own = *self.call.extents(walk, number), walk.rows, part
+            constants, more = self._settings("sums", which, walk, kind)
+            launch(
+                key_gradients_of_bias,
+                (*programs, min(chunks, MOST_CHUNKS, tiles)),
+                (*self.inputs, to, *own, tiles, walk.places, total.stride(0)),
+                {**constants, "SCAN": min(power_of_2(tiles), MOST_SCANNED)},
+                **more,
             )
         return total.sum(0, dtype=torch.float64)[:, :, None]
 
@@ -154,17 +149,13 @@ class BiasGradients:
                     apart //= 2
             shape = (self.batch, walk.places, chunks, apart, length)
             tables = torch.zeros(shape, dtype=torch.float32, device=device)
-            distance_gradients[chunks, units](
-                *self.inputs,
-                tables,
-                walk.rows,
-                part,
-                tiles,
-                walk.places,
-                each,
-                key_chunks,
-                **self._settings("sums", which, walk, kind),
-                APART=apart,
+            constants, more = self._settings("sums", which, walk, kind)
+            launch(
+                distance_gradients,
+                (chunks, units),
+                (*self.inputs, tables, walk.rows, part, tiles, walk.places, each, key_chunks),
+                {**constants, "APART": apart},
+                **more,
             )
             found = row_sum(tables.permute(1, 4, 0, 2, 3).flatten(2).double())
             heads = walk.rows.heads.long() if walk.listed else slice(None)

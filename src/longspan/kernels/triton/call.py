@@ -22,6 +22,7 @@ from .arguments import (
     walk_arguments,
 )
 from .keys import extents
+from .launching import launch
 from .reach import reaches_of
 
 __all__ = ["Call", "fitted", "numbers", "power_of_2"]
@@ -148,19 +149,18 @@ class Call:
         low, high = (torch.empty(grid[::-1], dtype=torch.int32, device=device) for _ in range(2))
         # A list of tiles needs none.
         if not kind[3]:
-            extents[grid](
-                walk.rows,
-                walk.parts[number],
-                self.given.reaches,
-                low,
-                high,
-                self.given.shift,
-                walk.places,
-                BM=self.rows_of_tile(walk),
-                INDEXED=walk.indexed,
-                LISTED=walk.listed,
-                KINDS=(kind,),
-                REACHES=self.constants["REACHES"],
+            own = walk.rows, walk.parts[number], self.given.reaches
+            launch(
+                extents,
+                grid,
+                (*own, low, high, self.given.shift, walk.places),
+                {
+                    "BM": self.rows_of_tile(walk),
+                    "INDEXED": walk.indexed,
+                    "LISTED": walk.listed,
+                    "KINDS": (kind,),
+                    "REACHES": self.constants["REACHES"],
+                },
             )
         return low, high
 

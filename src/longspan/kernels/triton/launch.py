@@ -26,6 +26,7 @@ from .bias_launch import BiasGradients
 from .call import Call, numbers, power_of_2
 from .configs import options
 from .keys import join_key_gradients, key_gradients
+from .launching import launch
 from .outputs import join_outputs, outputs
 from .queries import join_query_gradients, query_gradients, sum_means
 from .repair import repair
@@ -42,7 +43,7 @@ KERNELS = {"outputs": outputs, "queries": query_gradients, "keys": key_gradients
 def _launch(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: Made) -> None:
     """Launches a kernel, and the one that computes again, with care, where it met a NaN."""
     itemsize = arguments[0].q.data.element_size()
-    KERNELS[name][grid](*arguments, MADE=made, **options(name, made, itemsize))
+    launch(KERNELS[name], grid, arguments, {"MADE": made}, **options(name, made, itemsize))
     repair(name, grid, arguments, made)
 
 
@@ -77,7 +78,7 @@ def attend(
         side = chunks.output_sums(call.problem.q, grid[1], walk.rows.length, out.shape[3])
     _launch("outputs", grid, (call.given, *to, side, call.flags(grid), *own, tiles), made)
     if count > 1:
-        join_outputs[tiles, units](call.given, *to, side, *own, MADE=made)
+        launch(join_outputs, (tiles, units), (call.given, *to, side, *own), {"MADE": made})
 
 
 def backward(
@@ -144,11 +145,12 @@ def differentiate(
         side = chunks.query_sums(q, grid[1], walk.rows.length, q.shape[3], len(sums))
         if exact:
             more = options("queries", made, q.element_size())
-            sum_means[grid](call.given, *rest, side, *own, MADE=made, **more)
+            launch(sum_means, grid, (call.given, *rest, side, *own), {"MADE": made}, **more)
     arguments = (out, *rest, means, *to, side, call.flags(grid), *own, tiles)
     _launch("queries", grid, (call.given, *arguments), made)
     if count > 1:
-        join_query_gradients[tiles, units](call.given, *to, side, *own, MADE=made)
+        joined = call.given, *to, side, *own
+        launch(join_query_gradients, (tiles, units), joined, {"MADE": made})
 
 
 def _like(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -197,17 +199,13 @@ def overwrite_keys(
     """Writes what an order has summed over dk and dv, where a part has its keys struck out."""
     block = min(call.block, tile_size(share.order.length, share.order.batch))
     grid = -(-share.order.length // block), call.batch * dk.shape[1]
-    constants = call.constants
-    join_key_gradients[grid](
-        share.order,
-        other,
-        part.allowed,
-        part.allowed_batch,
-        vectors(dk),
-        vectors(dv),
-        dk.shape[1],
-        **{name: constants[name] for name in ("D", "DV", "PD", "PDV")},
-        BN=block,
+    to = vectors(dk), vectors(dv), dk.shape[1]
+    constants = {name: call.constants[name] for name in ("D", "DV", "PD", "PDV")}
+    launch(
+        join_key_gradients,
+        grid,
+        (share.order, other, part.allowed, part.allowed_batch, *to),
+        {**constants, "BN": block},
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from ...weights import conversions
 from ..problem import BellReach, RampReach, Reach, SameReach
 from .arguments import Numbers, per_row
+from .launching import launch
 
 __all__ = ["reaches_of"]
 
@@ -75,15 +76,10 @@ def _computed(values: Tensor, most: int, bell: bool, constant: float) -> Numbers
     found = torch.empty(values.shape, dtype=torch.int32, device=values.device)
     _, heads, rows = values.shape
     count = found.numel()
-    _rounded[(-(-count // BLOCK),)](
-        per_row(values),
-        found,
-        heads,
-        rows,
-        count,
-        most,
-        BELL=bell,
-        CONSTANT=constant,
-        BLOCK=BLOCK,
+    launch(
+        _rounded,
+        (-(-count // BLOCK),),
+        (per_row(values), found, heads, rows, count, most),
+        {"BELL": bell, "CONSTANT": constant, "BLOCK": BLOCK},
     )
     return per_row(found)

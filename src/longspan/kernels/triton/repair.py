@@ -9,6 +9,7 @@ from typing import Any
 from .arguments import Made
 from .call import fitted
 from .keys import repair_key_gradients
+from .launching import launch
 from .outputs import repair_outputs
 from .queries import repair_query_gradients
 
@@ -32,6 +33,9 @@ def repair(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: M
         pieces, careful = made.BN // FINE, made._replace(BN=FINE, CAREFUL=True)
     else:
         pieces, careful = made.BM // FINE, made._replace(BM=FINE, BN=FINE, CAREFUL=True)
-        careful = careful._replace(KINDS=fitted(made.KINDS, FINE))
+        # Inner tiles like the others: less to compile, and most often nothing runs.
+        plain = (False,) * len(made.KINDS)
+        careful = careful._replace(KINDS=fitted(made.KINDS, FINE), PLAIN=plain)
     programs = -(-grid[0] * grid[1] // SPAN)
-    KERNELS[name][programs,](*arguments, grid[1], MADE=careful, PIECES=pieces, SPAN=SPAN)
+    constants = {"MADE": careful, "PIECES": pieces, "SPAN": SPAN}
+    launch(KERNELS[name], (programs,), (*arguments, grid[1]), constants)

@@ -12,10 +12,10 @@ from ...problem import Problem
 from ..arguments import Numbers, Vectors, vectors, walk_arguments
 from ..call import Call
 from ..launch import attend, differentiate, overwrite_keys, sum_keys
+from ..launching import empty, spoil, start
 from ..sources import shares
 from .gather import Beside, gather_keys, gather_rows
 from .intervals import NUMBERS, RowFacts
-from .launching import empty, spoil, start
 from .ring import GATHERED_NUMBERS
 
 __all__ = [

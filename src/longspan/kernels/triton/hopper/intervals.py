@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...problem import BellReach, BellTerm, Problem, SameReach
 from ..arguments import Numbers, PartValues, per_row
+from ..launching import empty, start
 from . import ring
-from .launching import empty, start
 from .ring import Intervals
 from .rows import columns_of_rows, rows_of_arrays, rows_of_bells
 

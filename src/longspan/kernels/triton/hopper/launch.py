@@ -11,6 +11,7 @@ from torch import Tensor
 from ...problem import BellReach, BellTerm, Problem, SameReach
 from ..arguments import captured, vectors, walk_arguments
 from ..configs import HopperOptions, hopper_options
+from ..launching import empty, empty_like, spoil, start, unrecorded
 from . import repair
 from .beside import (
     Gathered,
@@ -28,7 +29,6 @@ from .descriptors import numbers_tiles, padded_head, tiles_of
 from .gather import Beside
 from .intervals import BLOCK, NUMBERS, RowFacts, band_facts, facts_of, with_columns
 from .keys import key_gradients
-from .launching import empty, empty_like, spoil, start, unrecorded
 from .outputs import outputs
 from .queries import query_gradients
 from .repair import repair_gradients, repair_outputs

@@ -15,8 +15,8 @@ from torch import Tensor
 from ...problem import BellReach, BellTerm, Problem, SameReach
 from .. import configs
 from ..arguments import captured
-from .driver import Launch, Place, Unknown
-from .launching import Recording, recorded
+from ..driver import Launch, Place, Unknown
+from ..launching import Recording, recorded
 
 __all__ = ["Tape", "played"]
 

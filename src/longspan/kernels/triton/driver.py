@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache
 from threading import Lock
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from triton.runtime import driver
 __all__ = [
     "Kernel",
     "Launch",
+    "Leaves",
     "Place",
     "Unknown",
     "current_stream",
@@ -106,6 +107,55 @@ def parameters_of(compiled: Any, arguments: Sequence[Any]) -> list[Value]:
     return found
 
 
+class Leaves:
+    """Arguments one after the other, those in tuples too.
+
+    Attributes:
+        values: numbers, addresses of tensors, and descriptors.
+        kinds: all that Triton may compile a kernel for, but for how addresses are aligned: whole
+            numbers (it knows 1, and those that 16 divides), dtypes, and that others are real.
+        addresses: of the tensors.
+    """
+
+    __slots__ = ("addresses", "kinds", "values")
+
+    def __init__(self, arguments: Iterable[Any]) -> None:
+        self.values: list[Any] = []
+        self.kinds: list[Any] = []
+        self.addresses: list[int] = []
+        self._add(arguments)
+
+    def _add(self, arguments: Iterable[Any]) -> None:
+        # Of every launch, and of a hundred leaves each.
+        values, kinds = self.values, self.kinds
+        for value in arguments:
+            kind = type(value)
+            if kind is int:
+                values.append(value)
+                kinds.append(value)
+            elif isinstance(value, Tensor):
+                address = value.data_ptr()
+                values.append(address)
+                self.addresses.append(address)
+                kinds.append(value.dtype)
+            elif isinstance(value, tuple):
+                self._add(value)
+            else:
+                values.append(value)
+                kinds.append(kind if kind is float else (kind, value))
+
+
+def _kinds_of(kinds: Any, values: Any) -> Iterator[str]:
+    """What Triton takes each of the `Leaves` of arguments for."""
+    for kind, value in zip(kinds, values, strict=True):
+        if not isinstance(value, tuple):
+            yield kind
+        elif kind == "constexpr":
+            yield from [kind] * len(Leaves(value).values)
+        else:
+            yield from _kinds_of(kind, value)
+
+
 def _flat(kinds: Any, values: Any) -> Iterator[tuple[str, Any]]:
     """Arguments in order with what Triton takes them for, without those that it compiled in."""
     for kind, value in zip(kinds, values, strict=True):
@@ -177,6 +227,9 @@ class _Config(ctypes.Structure):
         ("attribute_count", ctypes.c_uint),
     ]
 
+    def set_grid(self, grid: Sequence[int]) -> None:
+        self.grid_x, self.grid_y, self.grid_z = (*grid, 1, 1)[:3]
+
 
 class _Encoded:
     """Descriptors as the driver has encoded them: the same ones come again and again."""
@@ -214,7 +267,7 @@ def _config_of(compiled: Any) -> _Config:
     """How a kernel is launched, but for its grid and stream."""
     found = _Config()
     found.block_x, found.block_y, found.block_z = 32 * compiled.metadata.num_warps, 1, 1
-    found.grid_z, found.shared = 1, compiled.metadata.shared
+    found.shared = compiled.metadata.shared
     if compiled.metadata.launch_pdl:
         found.attributes, found.attribute_count = ctypes.addressof(OVERLAPPING), 1
     return found
@@ -242,7 +295,10 @@ class Kernel:
 
     def __init__(self, compiled: Any, arguments: Sequence[Any]) -> None:
         values = parameters_of(compiled, arguments)
-        self._kinds = list(compiled.src.signature.values())[: len(arguments)]
+        kinds = list(compiled.src.signature.values())[: len(arguments)]
+        self._wanted = [
+            place for place, kind in enumerate(_kinds_of(kinds, arguments)) if kind != "constexpr"
+        ]
         self._meta = list(compiled.metadata.tensordesc_meta or ())
         offsets, end = _places_of([_size(value) for value in values])
         self._memory = ctypes.create_string_buffer(end + ALIGNED)
@@ -257,15 +313,22 @@ class Kernel:
             offset for offset, value in zip(offsets, values, strict=True)
             if isinstance(value, tuple)
         ]  # fmt: skip
-        codes = [kind for kind, _ in _flat(self._kinds, arguments)]
+        codes = [kind for kind, _ in _flat(kinds, arguments)]
         self._format = _format_of(values, offsets, codes)
         self._encoded = _Encoded()
         self._lock = Lock()
 
-    def __call__(self, grid: tuple[int, int], stream: int, arguments: Sequence[Any]) -> None:
-        numbers: list[Any] = []
+    def __call__(self, grid: Sequence[int], stream: int, values: Sequence[Any]) -> None:
+        """Launches it.
+
+        Args:
+            grid: one to three numbers of programs.
+            values: of the arguments: see `Leaves`.
+        """
+        numbers = [values[place] for place in self._wanted]
         described: list[TensorDescriptor] = []
-        self._collect(self._kinds, arguments, numbers, described)
+        if self._places:
+            numbers, described = _with_descriptors(numbers)
         with self._lock:
             struct.pack_into(self._format, self._memory, self._start, *numbers)
             first = ctypes.addressof(self._memory) + self._start
@@ -275,27 +338,23 @@ class Kernel:
                 if not self._encoded.copied(key, first + place):
                     _encode(first + place, _described(own, meta), address)
                     self._encoded.keep(key, first + place)
-            self._config.grid_x, self._config.grid_y = grid
+            self._config.set_grid(grid)
             self._config.stream = stream
             _start(self._call)
 
-    def _collect(
-        self, kinds: Any, values: Any, numbers: list[Any], described: list[TensorDescriptor]
-    ) -> None:
-        """Arguments in the order of the parameters, without those that were compiled in."""
-        for kind, value in zip(kinds, values, strict=True):
-            if kind == "constexpr":
-                continue
-            if isinstance(kind, (tuple, list)):
-                self._collect(kind, value, numbers, described)
-            elif isinstance(value, Tensor):
-                numbers.append(value.data_ptr())
-            elif isinstance(value, TensorDescriptor):
-                described.append(value)
-                numbers += value.shape
-                numbers += value.strides
-            else:
-                numbers.append(value)
+
+def _with_descriptors(values: Sequence[Any]) -> tuple[list[Any], list[TensorDescriptor]]:
+    """Numbers, with shapes and strides where there are descriptors; and the descriptors."""
+    numbers: list[Any] = []
+    described = []
+    for value in values:
+        if isinstance(value, TensorDescriptor):
+            described.append(value)
+            numbers += value.shape
+            numbers += value.strides
+        else:
+            numbers.append(value)
+    return numbers, described
 
 
 def _format_of(values: Sequence[Value], offsets: Sequence[int], kinds: Sequence[str]) -> str:
@@ -334,7 +393,7 @@ class Launch:
     def __init__(
         self,
         compiled: Any,
-        grid: tuple[int, int],
+        grid: tuple[int, ...],
         arguments: Sequence[Any],
         place_of: Callable[[Tensor], Place | None],
     ) -> None:
@@ -368,7 +427,7 @@ class Launch:
         self._parameters = (ctypes.c_void_p * count)(*[start + offset for offset in offsets])
         self._kernel = compiled
         self._config = _config_of(compiled)
-        self._config.grid_x, self._config.grid_y = grid
+        self._config.set_grid(grid)
         self._call = (
             ctypes.byref(self._config), ctypes.c_void_p(compiled.function), self._parameters, None
         )  # fmt: skip

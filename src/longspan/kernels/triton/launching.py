@@ -10,15 +10,26 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
-from .driver import Kernel, Unknown, current_stream, load
+from .driver import Kernel, Leaves, Unknown, current_stream, load
 
-__all__ = ["Recording", "empty", "empty_like", "recorded", "spoil", "start", "unrecorded"]
+__all__ = [
+    "Recording",
+    "empty",
+    "empty_like",
+    "launch",
+    "recorded",
+    "spoil",
+    "start",
+    "unrecorded",
+]
 
 
 class _Known(NamedTuple):
@@ -31,7 +42,10 @@ class _Known(NamedTuple):
     kernel: Kernel | None
 
 
+# By all that Triton may compile a kernel for.
 _COMPILED: dict[tuple[Any, ...], _Known] = {}
+# By what it has compiled.
+_KERNELS: dict[Any, Kernel | None] = {}
 MOST_COMPILED = 4096
 
 
@@ -39,7 +53,7 @@ class Started(NamedTuple):
     """One launch."""
 
     compiled: Any
-    grid: tuple[int, int]
+    grid: tuple[int, ...]
     arguments: tuple[Any, ...]
 
 
@@ -113,7 +127,7 @@ def empty_like(x: Tensor) -> Tensor:
 def start(
     kernel: Any,
     key: tuple[Any, ...],
-    grid: tuple[int, int],
+    grid: tuple[int, ...],
     arguments: tuple[Any, ...],
     constants: dict[str, Any],
     **options: int,
@@ -127,31 +141,85 @@ def start(
         grid: programs.
         arguments: without the constants, which are the kernel's last.
     """
-    own = kernel, *key
-    known = _COMPILED.get(own)
+    if not isinstance(kernel, JITFunction):
+        _interpret(kernel, grid, arguments, constants)
+        return
+    _start((kernel, *key), grid, arguments, Leaves(arguments).values, constants, options)
+
+
+def launch(
+    kernel: Any,
+    grid: tuple[int, ...],
+    arguments: tuple[Any, ...],
+    constants: dict[str, Any],
+    **options: int,
+) -> None:
+    """As `start`, for arguments of any kind: the key is read from them."""
+    if not isinstance(kernel, JITFunction):
+        _interpret(kernel, grid, arguments, constants)
+        return
+    leaves = Leaves(arguments)
+    key = (
+        kernel, torch.cuda.current_device(), *constants.values(), tuple(options.items()),
+        tuple(leaves.kinds), _misaligned(leaves.addresses),
+    )  # fmt: skip
+    _start(key, grid, arguments, leaves.values, constants, options)
+
+
+def _interpret(
+    kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any]
+) -> None:
+    """Runs a kernel in Triton's interpreter, which compiles nothing."""
+    kernel[grid](*arguments, **constants)
+    spoil()
+
+
+def _misaligned(addresses: list[int]) -> tuple[int, ...]:
+    """How far tensors start from multiples of 16 bytes; nothing, most often, for not at all."""
+    if not reduce(or_, addresses, 0) & 15:
+        return ()
+    return tuple([address & 15 for address in addresses])
+
+
+def _start(
+    key: tuple[Any, ...],
+    grid: tuple[int, ...],
+    arguments: tuple[Any, ...],
+    values: list[Any],
+    constants: dict[str, Any],
+    options: dict[str, int],
+) -> None:
+    known = _COMPILED.get(key)
     if known is None:
-        if not isinstance(kernel, JITFunction):
-            # The interpreter compiles nothing.
-            kernel[grid](*arguments, **constants, **options)
-            spoil()
-            return
+        kernel = key[0]
         if len(_COMPILED) >= MOST_COMPILED:
             _COMPILED.clear()
         compiled = kernel.warmup(*arguments, grid=grid, **constants, **options)
         names = kernel.arg_names[len(arguments) :]
         last = tuple(constants[name] for name in names)
-        known = _COMPILED[own] = _Known(compiled, last, _kernel(compiled, arguments))
+        known = _COMPILED[key] = _Known(compiled, last, _kernel(compiled, arguments))
     if known.kernel is not None:
-        known.kernel(grid, current_stream(), arguments)
+        known.kernel(grid, current_stream(), values)
     else:
-        known.compiled[grid[0], grid[1], 1](*arguments, *known.constants)
+        known.compiled[(*grid, 1, 1)[:3]](*arguments, *known.constants)
     if _LOCAL.recording is not None:
         _LOCAL.recording.launches.append(Started(known.compiled, grid, arguments))
 
 
 def _kernel(compiled: Any, arguments: tuple[Any, ...]) -> Kernel | None:
+    """How the driver launches a kernel; None where Triton has to."""
+    if compiled not in _KERNELS:
+        if len(_KERNELS) >= MOST_COMPILED:
+            _KERNELS.clear()
+        try:
+            _KERNELS[compiled] = _loaded(compiled, arguments)
+        except Unknown:
+            _KERNELS[compiled] = None
+    return _KERNELS[compiled]
+
+
+def _loaded(compiled: Any, arguments: tuple[Any, ...]) -> Kernel:
+    if torch.version.cuda is None:
+        raise Unknown("the driver is not CUDA's")
     load(compiled)
-    try:
-        return Kernel(compiled, arguments)
-    except Unknown:
-        return None
+    return Kernel(compiled, arguments)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from longspan.bench.gpu.first_call import first_call
 from longspan.bench.gpu.floor import CARDS, card_of, needs_of, step_of
 from longspan.bench.gpu.peers import FLEX, FLEX_SMALL
 from longspan.bench.gpu.rows.calls import KINDS, first_calls
+from longspan.bench.gpu.rows.eager import BUSY, NOTHING, Busy, _Nothing, _spent
 from longspan.bench.gpu.rows.lengths import LENGTHS, tokens_of
 from longspan.bench.gpu.rows.longformer import OUR_LAYER, PROJECTIONS, THEIR_LAYER
 from longspan.bench.gpu.timing import Failure
@@ -187,18 +189,20 @@ def test_eager_calls_are_compared_with_their_graph() -> None:
     result = ROWS["eager"].run(bench())
     against, on_host = result.figures[:4], result.figures[4:]
     assert [figure.value for figure in against] == [1.5] * 4
-    assert [figure.target for figure in against] == [1.5, None, 1.5, None]
-    assert all(figure.met for figure in against[::2])
-    *calls, least = [(f.what, f.value, f.unit) for f in on_host]
-    assert calls == [
-        (f"{kind}: host time of a {which} call", 30.0, "µs")
-        for kind in ("window", "learned")
-        for which in ("forward", "backward")
+    assert [figure.target for figure in against] == [1.5] * 4
+    assert all(figure.met for figure in against)
+    assert [figure.what for figure in against[:2]] == [
+        "window: eager against the graph",
+        "window: eager in one thread against the graph",
     ]
-    assert least == ("a function that computes nothing: host time of a step", 30.0, "µs")
-    assert all(figure.target is None for figure in on_host)
-    *entries, nothing = result.entries
-    assert list(nothing.passes) == ["host, step"]
+    names = [figure.what for figure in on_host]
+    assert "learned: backward, one thread, host time" in names
+    assert (
+        f"{NOTHING}: step, host time" in names and f"{BUSY}: step, one thread, host time" in names
+    )
+    assert all((f.value, f.unit, f.target) == (30.0, "µs", None) for f in on_host)
+    *entries, nothing, busy = result.entries
+    assert list(nothing.passes) == list(busy.passes) == ["host, step", "host, step, one thread"]
     for entry in entries:
         assert {name: taken.how for name, taken in entry.passes.items()} == {
             "eager": "eager",
@@ -206,7 +210,24 @@ def test_eager_calls_are_compared_with_their_graph() -> None:
             "eager, one thread": "eager",
             "host, forward": "host",
             "host, backward": "host",
+            "host, backward, one thread": "host",
         }
+
+
+def test_python_is_kept_busy_for_as_long_as_a_call_takes() -> None:
+    def entry(**passes: float) -> Entry:
+        taken = {name.replace("_", ", "): Taken.of([own]) for name, own in passes.items()}
+        return Entry(name="", passes=taken)
+
+    mine = entry(host_forward=100.0, **{"host_backward_one thread": 200.0})
+    busy = _spent(mine, entry(**{"host_step_one thread": 60.0}))
+    assert busy == pytest.approx((70e-6, 170e-6))
+    x = torch.zeros(2, requires_grad=True)
+    begin = time.perf_counter()
+    y = _Nothing.apply(x, x, x, Busy(0.01, 0.02))
+    middle = time.perf_counter()
+    y.sum().backward()
+    assert middle - begin >= 0.01 and time.perf_counter() - middle >= 0.02
 
 
 def test_launches_are_counted_beyond_those_of_a_window() -> None:

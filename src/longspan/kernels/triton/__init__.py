@@ -59,9 +59,10 @@ def unsupported_reasons(problem: Problem) -> list[str]:
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     """Attention `(B, H, N, Dv)`, and each row's log-sum-exp `(B, H, N)`."""
     from . import hopper, launch
+    from .ahead import compiled_together
 
     with _current(problem.q.device):
-        return hopper.forward(problem) or launch.forward(problem)
+        return compiled_together(lambda: hopper.forward(problem) or launch.forward(problem))
 
 
 def backward(
@@ -71,10 +72,11 @@ def backward(
     `kernels.torch.backward`.
     """
     from . import hopper, launch
+    from .ahead import compiled_together
 
     given = problem, out, limits, grad, wanted
     with _current(problem.q.device):
-        return hopper.backward(*given) or launch.backward(*given)
+        return compiled_together(lambda: hopper.backward(*given) or launch.backward(*given))
 
 
 def _current(device: torch.device) -> AbstractContextManager[Any]:

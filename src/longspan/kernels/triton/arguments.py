@@ -21,6 +21,7 @@ from ..problem import (
     RampTerm,
     Term,
 )
+from .ahead import LOCAL
 
 __all__ = [
     "Drop",
@@ -233,9 +234,11 @@ def walk_arguments(walk: Walk, heads: int, device: torch.device) -> WalkArgument
 
 
 def captured(device: torch.device) -> bool:
-    """Does a graph record what is launched now? It computes when it is replayed, not before, and
-    nothing of it may be kept.
+    """Is what is launched now computed later, or never? Nothing of it may be kept: a graph that
+    records it computes when it is replayed, and a rehearsal not at all.
     """
+    if LOCAL.rehearsing:
+        return True
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 

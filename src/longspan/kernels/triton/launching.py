@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
+from .ahead import LOCAL, NotCompiled
 from .driver import Kernel, Leaves, Unknown, current_stream, load
 
 __all__ = [
@@ -42,7 +43,8 @@ class _Known(NamedTuple):
     kernel: Kernel | None
 
 
-# By all that Triton may compile a kernel for.
+# By all that Triton may compile a kernel for. Of the kernel itself it is the id: its hash is its
+# source's, behind a lock; and it lives as long as its module.
 _COMPILED: dict[tuple[Any, ...], _Known] = {}
 # By what it has compiled.
 _KERNELS: dict[Any, Kernel | None] = {}
@@ -144,7 +146,8 @@ def start(
     if not isinstance(kernel, JITFunction):
         _interpret(kernel, grid, arguments, constants)
         return
-    _start((kernel, *key), grid, arguments, Leaves(arguments).values, constants, options)
+    own = id(kernel), *key
+    _start(kernel, own, grid, arguments, Leaves(arguments).values, constants, options)
 
 
 def launch(
@@ -160,10 +163,10 @@ def launch(
         return
     leaves = Leaves(arguments)
     key = (
-        kernel, torch.cuda.current_device(), *constants.values(), tuple(options.items()),
+        id(kernel), torch.cuda.current_device(), *constants.values(), tuple(options.items()),
         tuple(leaves.kinds), _misaligned(leaves.addresses),
     )  # fmt: skip
-    _start(key, grid, arguments, leaves.values, constants, options)
+    _start(kernel, key, grid, arguments, leaves.values, constants, options)
 
 
 def _interpret(
@@ -182,6 +185,7 @@ def _misaligned(addresses: list[int]) -> tuple[int, ...]:
 
 
 def _start(
+    kernel: Any,
     key: tuple[Any, ...],
     grid: tuple[int, ...],
     arguments: tuple[Any, ...],
@@ -190,8 +194,15 @@ def _start(
     options: dict[str, int],
 ) -> None:
     known = _COMPILED.get(key)
+    if LOCAL.rehearsing:
+        spoil()
+        if known is None:
+            kernel.warmup(*arguments, grid=grid, **constants, **options)
+        return
     if known is None:
-        kernel = key[0]
+        # A graph that is being captured would have twice what was launched until here.
+        if LOCAL.only_compiled and not torch.cuda.is_current_stream_capturing():
+            raise NotCompiled
         if len(_COMPILED) >= MOST_COMPILED:
             _COMPILED.clear()
         compiled = kernel.warmup(*arguments, grid=grid, **constants, **options)

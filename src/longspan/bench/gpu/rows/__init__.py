@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .calls import eager_row, first_call_row, launches_row
+from .calls import first_call_row, launches_row
+from .eager import eager_row
 from .learned import learned_row
 from .lengths import lengths_row
 from .longformer import longformer_row

@@ -197,7 +197,7 @@ def _start(
     if LOCAL.rehearsing:
         spoil()
         if known is None:
-            kernel.warmup(*arguments, grid=grid, **constants, **options)
+            _compiled(kernel, grid, arguments, constants | options)
         return
     if known is None:
         # A graph that is being captured would have twice what was launched until here.
@@ -205,7 +205,7 @@ def _start(
             raise NotCompiled
         if len(_COMPILED) >= MOST_COMPILED:
             _COMPILED.clear()
-        compiled = kernel.warmup(*arguments, grid=grid, **constants, **options)
+        compiled = _compiled(kernel, grid, arguments, constants | options)
         names = kernel.arg_names[len(arguments) :]
         last = tuple(constants[name] for name in names)
         known = _COMPILED[key] = _Known(compiled, last, _kernel(compiled, arguments))
@@ -215,6 +215,13 @@ def _start(
         known.compiled[(*grid, 1, 1)[:3]](*arguments, *known.constants)
     if _LOCAL.recording is not None:
         _LOCAL.recording.launches.append(Started(known.compiled, grid, arguments))
+
+
+def _compiled(
+    kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
+    # From Triton 3.10 on products and sums are fused only where that is said; 3.9 warns of it.
+    return kernel.warmup(*arguments, grid=grid, enable_fp_fusion=True, **options)
 
 
 def _kernel(compiled: Any, arguments: tuple[Any, ...]) -> Kernel | None:

@@ -82,13 +82,12 @@ def _step(
 
 @triton.jit
 def _all_keys(q, given, parts, at_rows, tile, chunk, MADE: tl.constexpr):
-    """The rows' largest score, sum and weighted values, and which rows have an interval at all."""
+    """The rows' largest score, sum and weighted values."""
     BM: tl.constexpr = MADE.BM
     PDV: tl.constexpr = MADE.PDV
     top = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, PDV], tl.float32)
-    some = tl.zeros([BM], tl.int1)
     b, h, place, slot, live, row, i = at_rows
     KINDS: tl.constexpr = MADE.KINDS
     REACHES: tl.constexpr = MADE.REACHES
@@ -97,7 +96,6 @@ def _all_keys(q, given, parts, at_rows, tile, chunk, MADE: tl.constexpr):
         low, high = interval(
             part, given.reaches, b, h, place, slot, live, row, i, KINDS, p, REACHES
         )
-        some = some | (low < high)
         if MADE.CHUNKS > 1:
             low, high = narrowed(low, high, part.length, chunk, MADE.CHUNKS)
         if KINDS[p][3]:
@@ -119,7 +117,7 @@ def _all_keys(q, given, parts, at_rows, tile, chunk, MADE: tl.constexpr):
                         top, total, acc, q, given, part, at_rows, low, high, start, words, p,
                         segment == 1, MADE,
                     )  # fmt: skip
-    return top, total, acc, some
+    return top, total, acc
 
 
 @triton.jit
@@ -154,10 +152,10 @@ def _attend(
     query = load_tile(
         given.q, b, h, tile * MADE.BM, row, live, MADE.D, MADE.PD, MADE.BM, MADE.INDEXED, True
     )
-    top, total, acc, some = _all_keys(query, given, parts, at_rows, tile, unit % MADE.CHUNKS, MADE)
+    top, total, acc = _all_keys(query, given, parts, at_rows, tile, unit % MADE.CHUNKS, MADE)
     own = live
     if MADE.CHUNKS == 1 and not MADE.FIRST:
-        own = live & some
+        own = live & some_interval(given, parts, at_rows, MADE)
     if not MADE.CAREFUL:
         # Rows with a NaN are left to `repair`: it may be another row's.
         bad = tl.max((acc != acc).to(tl.int32))

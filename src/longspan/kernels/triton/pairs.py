@@ -179,7 +179,8 @@ def key_range(low, high, BN: tl.constexpr, PLAIN: tl.constexpr):
     where, in steps of BN, every row has whole tiles of keys, if the part has no holes; and one past
     the last key.
     """
-    first = tl.min(tl.where(low < high, low, 2147483647), 0)
+    # Not `low < high`, which Triton 3.6 cannot give a layout in some kernels; none is (0, 0).
+    first = tl.min(tl.where(high > 0, low, 2147483647), 0)
     last = tl.max(high, 0)
     # Where there is none: a start far off would overflow as the loop is pipelined.
     first = tl.minimum(first, last) // 4 * 4

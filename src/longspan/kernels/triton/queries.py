@@ -162,7 +162,6 @@ def _all_keys(
     BM: tl.constexpr = MADE.BM
     PD: tl.constexpr = MADE.PD
     acc = tl.zeros([BM, PD], tl.float32)
-    some = tl.zeros([BM], tl.int1)
     sums = ()
     for _ in tl.static_range(SUMS):
         sums = sums + (tl.zeros([BM], tl.float32),)
@@ -174,7 +173,6 @@ def _all_keys(
         low, high = interval(
             part, given.reaches, b, h, place, slot, live, row, i, KINDS, p, REACHES
         )
-        some = some | (low < high)
         if MADE.CHUNKS > 1:
             low, high = narrowed(low, high, part.length, chunk, MADE.CHUNKS)
         if KINDS[p][3]:
@@ -196,7 +194,7 @@ def _all_keys(
                         acc, sums, q, grad, given, part, at_rows, low, high, limit, mean, start,
                         words, p, segment == 1, MEAN, MADE,
                     )  # fmt: skip
-    return acc, sums, some
+    return acc, sums
 
 
 @triton.jit
@@ -252,7 +250,7 @@ def _differentiate(
         over = tl.zeros([BM], tl.float32)
         under = tl.zeros([BM], tl.float32)
         if CHUNKS == 1:
-            _, sums, _ = _all_keys(
+            _, sums = _all_keys(
                 query, gradient, given, parts, at_rows, tile, chunk, limit, over, 2, True, MADE
             )
             over, under = sums
@@ -267,12 +265,12 @@ def _differentiate(
     else:
         y = load_tile(out, b, h, tile * BM, row, live, MADE.DV, MADE.PDV, BM, MADE.INDEXED, True)
         mean = tl.sum(y.to(tl.float32) * gradient.to(tl.float32), 1)
-    acc, sums, some = _all_keys(
+    acc, sums = _all_keys(
         query, gradient, given, parts, at_rows, tile, chunk, limit, mean, SUMS, False, MADE
     )
     own = live
     if not MADE.FIRST:
-        own = live & some
+        own = live & some_interval(given, parts, at_rows, MADE)
     tl.store(at_limits(means, b, h, row), mean, mask=own & ((slot * 0 + chunk) == 0))
     if CHUNKS > 1:
         own = live
@@ -331,7 +329,7 @@ def sum_means(given, grad, limits, side, rows, parts, places, MADE: tl.constexpr
     at_rows = place_of(rows, tile, unit // MADE.CHUNKS, given.shift, places, MADE)
     query, gradient, limit = _given_rows(given, grad, limits, tile, at_rows, MADE)
     none = tl.zeros([BM], tl.float32)
-    _, sums, _ = _all_keys(
+    _, sums = _all_keys(
         query, gradient, given, parts, at_rows, tile, unit % MADE.CHUNKS, limit, none, 2, True,
         MADE,
     )  # fmt: skip

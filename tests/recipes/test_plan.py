@@ -107,6 +107,9 @@ def test_long_documents_have_the_same_pairs() -> None:
     assert configs["learned, no global tokens"].task["settings"]["global_tokens"] is False
     some = long_documents(seeds=(0, 1)).of_rows(("learned", "fixed"))
     assert some.rows == ("learned", "fixed") and len(some.runs) == 4
+    # They stay where they are in the table of all.
+    assert [some.line_of(row) for row in some.rows] == [4, 1]
+    assert some.of_rows(("fixed",)).line_of("fixed") == 1 == plan.line_of("fixed")
     with pytest.raises(ValueError, match=r"are full attention; fixed; .*; got 'wide'"):
         plan.of_rows(("wide",))
 

@@ -41,10 +41,9 @@ def kept(folder: Path, planned: Planned) -> Done | None:
 
 def keep(folder: Path, plan: Plan, planned: Planned, run: Path) -> Path:
     """Writes the record of a run that has ended; returns its path."""
-    order = plan.rows.index(planned.row)
     record = {
         "row": planned.row,
-        "order": order,
+        "order": plan.line_of(planned.row),
         **({} if planned.published is None else {"published": planned.published}),
         "config": _without_places(planned.config).as_dict(),
         "result": json.loads((run / "result.json").read_text(encoding="utf-8")),

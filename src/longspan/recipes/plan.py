@@ -51,11 +51,13 @@ class Plan:
         title: of the table.
         about: what it shows, in a sentence or two.
         runs: the first row is what others are compared with.
+        table: all rows in the order in which a table has them, where it has more than these.
     """
 
     title: str
     about: str
     runs: tuple[Planned, ...]
+    table: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -65,15 +67,19 @@ class Plan:
     def rows(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(run.row for run in self.runs))
 
+    def line_of(self, row: str) -> int:
+        """A row's line in the table."""
+        return (self.table or self.rows).index(row)
+
     def of_rows(self, rows: Sequence[str]) -> Plan:
-        """With these rows alone, in this order."""
+        """With these rows alone, made in this order; their table keeps its own."""
         for row in rows:
             if row not in self.rows:
                 raise ValueError(
                     f"the rows of {self.title!r} are {'; '.join(self.rows)}; got {row!r}"
                 )
         runs = tuple(run for row in rows for run in self.runs if run.row == row)
-        return replace(self, runs=runs)
+        return replace(self, runs=runs, table=self.table or self.rows)
 
     def with_set(self, settings: Iterable[str]) -> Plan:
         """With values changed in every run, as `--set` takes them."""

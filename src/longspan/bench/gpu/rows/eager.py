@@ -10,7 +10,7 @@ every device, which has to be woken.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from ....patterns import Window
 from ..contenders import Bench, Variant, Work, inputs, ours
 from ..peers import FLEX, flex_pattern
 from ..records import Entry, Figure, Result, Taken
-from ..timing import Call, Failure
+from ..timing import Failure
 from .learned import bell
 from .row import Row, size_fields
 from .windows import REACH
@@ -49,8 +49,7 @@ def eager_row() -> Row:
             kinds[FLEX] = flex_pattern(bench, size, Window(REACH, REACH))
         times = 10 if bench.quick else TIMES
         entries = {
-            name: _timed(bench, name, variant.make().calls(), times)
-            for name, (variant,) in kinds.items()
+            name: _timed(bench, name, variant.make(), times) for name, (variant,) in kinds.items()
         }
         entries[NOTHING] = _waited(bench, NOTHING, size, times, Busy())
         spent = _spent(entries[WINDOW], entries[NOTHING])
@@ -71,7 +70,8 @@ def _one_thread() -> AbstractContextManager[Any]:
     return torch.autograd.set_multithreading_enabled(False)
 
 
-def _timed(bench: Bench, name: str, calls: Mapping[str, Call], times: int) -> Entry:
+def _timed(bench: Bench, name: str, work: Work, times: int) -> Entry:
+    calls = work.calls()
     watch, step = bench.watch, calls["step"]()
     passes = {"eager": watch.in_a_row(step, times)}
     graph = watch.as_one_graph(step, times)
@@ -81,10 +81,29 @@ def _timed(bench: Bench, name: str, calls: Mapping[str, Call], times: int) -> En
         passes["eager, one thread"] = watch.in_a_row(step, times)
     for which in ("forward", "backward"):
         passes[f"host, {which}"] = watch.on_host(calls[which](), times)
+    passes["host, forward inside of steps"] = _inside(work, times)
     with _one_thread():
+        passes["host, forward inside of steps, one thread"] = _inside(work, times)
         passes["host, backward, one thread"] = watch.on_host(calls["backward"](), times)
     watch.free()
     return Entry(name=name, passes=passes, note=graph.reason if isinstance(graph, Failure) else "")
+
+
+def _inside(work: Work, times: int) -> Taken:
+    """How long forwards take the host where backwards come between them."""
+    mask = None if work.mask is None else work.mask()
+    grad = [torch.ones_like(x) for x in _outputs(work.attend(mask))]
+    taken = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        out = work.attend(mask)
+        taken.append(1e6 * (time.perf_counter() - begin))
+        torch.autograd.grad(_outputs(out), work.leaves, grad)
+    return Taken.of(taken, "host")
+
+
+def _outputs(out: Tensor | Sequence[Tensor]) -> Sequence[Tensor]:
+    return [out] if isinstance(out, Tensor) else out
 
 
 def _against_graph(entry: Entry) -> list[Figure]:

@@ -201,6 +201,20 @@ def test_descriptors_are_encoded_once_for_an_address(driver: Driver) -> None:
     assert driver.encoded == 2
 
 
+def test_more_addresses_than_are_kept(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    from longspan.kernels.triton import driver as module
+    from longspan.kernels.triton.hopper.replay import Tape
+
+    monkeypatch.setattr(module, "MOST_READY", 2)
+    x, out, side = torch.zeros(32, 16, dtype=torch.bfloat16), torch.zeros(6), torch.zeros(2, 40)
+    tape = Tape(recording(x, out, side), [x], [out])
+    many = [torch.zeros_like(x) for _ in range(5)]
+    for given in (*many, *many[::-1]):
+        tape.play([given])
+        assert address(driver.launched[-1][0]) == given.data_ptr()
+    assert driver.encoded == 5
+
+
 def test_what_is_not_the_calls_stays_where_it_is(driver: Driver) -> None:
     from longspan.kernels.triton.hopper.replay import Tape
 
@@ -229,7 +243,7 @@ def test_a_kernel_that_waits_by_itself_may_begin_early(driver: Driver, overlaps:
     x = torch.zeros(32, 16, dtype=torch.bfloat16)
     arguments = (descriptor(x), (torch.zeros(3), 1, 9), torch.zeros(6), 0.5, 1)
     launch = Launch(compiled(launch_pdl=overlaps), (3, 2), arguments, lambda x: None)
-    launch(5, [])
+    launch(5, ())
     # `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`, and that it is allowed.
     assert driver.attributes == [[(6, 1)] if overlaps else []]
 

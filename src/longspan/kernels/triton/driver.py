@@ -46,6 +46,7 @@ ELEMENTS = {torch.float16: 6, torch.float32: 7, torch.bfloat16: 9}
 L2_PROMOTION_128 = 2
 INVALID_CONTEXT = 201
 MOST_ENCODED = 256
+MOST_READY = 64
 
 PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+\d+\s+)?\.[a-z](\d+)[^,\[\n]*?\w+(?:\[(\d+)\])?\s*[,\n]"
@@ -283,6 +284,24 @@ def _start(call: tuple[Any, ...]) -> None:
         raise RuntimeError(f"CUDA's driver did not launch a kernel: error {result}")
 
 
+class _Parameters:
+    """Memory in which a kernel's parameters lie, one after the other.
+
+    Attributes:
+        memory: all of it; the first parameter is `skipped` bytes from its beginning, at `start`, a
+            multiple of ALIGNED.
+        pointers: to each parameter.
+        words: eight bytes each.
+    """
+
+    def __init__(self, offsets: Sequence[int], end: int) -> None:
+        self.memory = ctypes.create_string_buffer(end + ALIGNED)
+        self.skipped = -ctypes.addressof(self.memory) % ALIGNED
+        self.start = ctypes.addressof(self.memory) + self.skipped
+        self.pointers = (ctypes.c_void_p * len(offsets))(*[self.start + at for at in offsets])
+        self.words = (ctypes.c_uint64 * (-(-end // 8))).from_address(self.start)
+
+
 class Kernel:
     """A compiled kernel, to be launched with arguments of the kinds that it was compiled for.
 
@@ -301,13 +320,10 @@ class Kernel:
         ]
         self._meta = list(compiled.metadata.tensordesc_meta or ())
         offsets, end = _places_of([_size(value) for value in values])
-        self._memory = ctypes.create_string_buffer(end + ALIGNED)
-        self._start = -ctypes.addressof(self._memory) % ALIGNED
-        first = ctypes.addressof(self._memory) + self._start
-        self._parameters = (ctypes.c_void_p * len(values))(*[first + at for at in offsets])
+        self._own = own = _Parameters(offsets, end)
         self._config = _config_of(compiled)
         self._call = (
-            ctypes.byref(self._config), ctypes.c_void_p(compiled.function), self._parameters, None
+            ctypes.byref(self._config), ctypes.c_void_p(compiled.function), own.pointers, None
         )  # fmt: skip
         self._places = [
             offset for offset, value in zip(offsets, values, strict=True)
@@ -330,8 +346,8 @@ class Kernel:
         if self._places:
             numbers, described = _with_descriptors(numbers)
         with self._lock:
-            struct.pack_into(self._format, self._memory, self._start, *numbers)
-            first = ctypes.addressof(self._memory) + self._start
+            struct.pack_into(self._format, self._own.memory, self._own.skipped, *numbers)
+            first = self._own.start
             for place, own, meta in zip(self._places, described, self._meta, strict=True):
                 address = own.base.data_ptr()
                 key = (place, address, own.base.dtype, *own.shape, *own.strides)
@@ -386,6 +402,9 @@ def _format_of(values: Sequence[Value], offsets: Sequence[int], kinds: Sequence[
 class Launch:
     """A kernel with its grid and parameters.
 
+    Addresses come again, as memory does that is given back: what was written for some that were
+    there twice is kept, and not written again.
+
     Args:
         place_of: where a tensor's address comes from in a call; None when it is always the same.
     """
@@ -398,17 +417,15 @@ class Launch:
         place_of: Callable[[Tensor], Place | None],
     ) -> None:
         values = parameters_of(compiled, arguments)
-        offsets, end = _places_of([_size(value) for value in values])
-        self._memory = ctypes.create_string_buffer(end + ALIGNED)
-        start = -(-ctypes.addressof(self._memory) // ALIGNED) * ALIGNED
-        self._words = (ctypes.c_uint64 * (-(-end // 8))).from_address(start)
+        self._offsets, self._end = _places_of([_size(value) for value in values])
+        self._parameters = own = _Parameters(self._offsets, self._end)
         self._addresses: list[tuple[int, int, int]] = []
         self._descriptors: list[tuple[int, Descriptor, int, int]] = []
         # What is always at the same address must stay there.
         self._constant: list[Tensor] = []
-        for value, offset in zip(values, offsets, strict=True):
+        for value, offset in zip(values, self._offsets, strict=True):
             if isinstance(value, bytes):
-                ctypes.memmove(start + offset, value, len(value))
+                ctypes.memmove(own.start + offset, value, len(value))
                 continue
             tensor = value if isinstance(value, Tensor) else value[1]
             place = place_of(tensor)
@@ -416,39 +433,57 @@ class Launch:
                 self._constant.append(tensor)
             if isinstance(value, Tensor):
                 if place is None:
-                    self._words[offset // 8] = tensor.data_ptr()
+                    own.words[offset // 8] = tensor.data_ptr()
                 else:
                     self._addresses.append((offset // 8, *place))
             elif place is None:
-                _encode(start + offset, value[0], tensor.data_ptr())
+                _encode(own.start + offset, value[0], tensor.data_ptr())
             else:
-                self._descriptors.append((start + offset, value[0], *place))
-        count = len(values)
-        self._parameters = (ctypes.c_void_p * count)(*[start + offset for offset in offsets])
+                self._descriptors.append((offset, value[0], *place))
         self._kernel = compiled
         self._config = _config_of(compiled)
         self._config.set_grid(grid)
-        self._call = (
-            ctypes.byref(self._config), ctypes.c_void_p(compiled.function), self._parameters, None
-        )  # fmt: skip
         self._encoded = _Encoded()
-        self._last: list[int] = []
+        self._call = self._call_with(own)
+        self._seen: set[tuple[int, ...]] = set()
+        self._ready: dict[tuple[int, ...], tuple[Any, ...]] = {}
         self._lock = Lock()
 
-    def __call__(self, stream: int, addresses: list[int]) -> None:
+    def __call__(self, stream: int, addresses: tuple[int, ...]) -> None:
         """Launches with the addresses of a call's tensors."""
         with self._lock:
-            if addresses != self._last:
-                for word, number, offset in self._addresses:
-                    self._words[word] = addresses[number] + offset
-                for at, described, number, offset in self._descriptors:
-                    address = addresses[number] + offset
-                    if not self._encoded.copied((at, address), at):
-                        _encode(at, described, address)
-                        self._encoded.keep((at, address), at)
-                self._last = addresses
+            call = self._ready.get(addresses)
+            if call is None:
+                call = self._written(addresses)
             self._config.stream = stream
-            _start(self._call)
+            _start(call)
+
+    def _written(self, addresses: tuple[int, ...]) -> tuple[Any, ...]:
+        own = self._parameters
+        for word, number, offset in self._addresses:
+            own.words[word] = addresses[number] + offset
+        for place, described, number, offset in self._descriptors:
+            at, address = own.start + place, addresses[number] + offset
+            if not self._encoded.copied((place, address), at):
+                _encode(at, described, address)
+                self._encoded.keep((place, address), at)
+        if addresses not in self._seen:
+            if len(self._seen) >= MOST_READY:
+                self._seen.clear()
+                self._ready.clear()
+            self._seen.add(addresses)
+            return self._call
+        kept = _Parameters(self._offsets, self._end)
+        ctypes.memmove(kept.start, own.start, self._end)
+        self._ready[addresses] = call = self._call_with(kept)
+        return call
+
+    def _call_with(self, parameters: _Parameters) -> tuple[Any, ...]:
+        # What the pointers point to lives as long as they do.
+        pointers: Any = parameters.pointers
+        pointers.parameters = parameters
+        function = ctypes.c_void_p(self._kernel.function)
+        return ctypes.byref(self._config), function, pointers, None
 
 
 @cache

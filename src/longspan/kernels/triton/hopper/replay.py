@@ -76,9 +76,9 @@ class Tape:
         if self.bytes:
             own = torch.empty(self.bytes, dtype=torch.uint8, device=device)
             addresses.append(own.data_ptr())
-        stream = torch._C._cuda_getCurrentRawStream(device.index)
+        stream, at = torch._C._cuda_getCurrentRawStream(device.index), tuple(addresses)
         for launch in self.launches:
-            launch(stream, addresses)
+            launch(stream, at)
         return made
 
 

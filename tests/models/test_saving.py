@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +143,13 @@ def test_encoder_and_decoder_alone(tmp_path: Path) -> None:
     save(model, tmp_path)
     tokens = torch.randint(0, 9, (1, 11))
     assert torch.equal(load(tmp_path)(tokens, tokens), model(tokens, tokens))
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_others_may_read_what_they_may_elsewhere(mask: int, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        save(encoder(), tmp_path)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o666 & ~mask}

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,8 @@ class Pair(NamedTuple):
             raise OSError(number, os.strerror(number), str(path)) from error
         text = json.dumps({"format": self.format, **description, "same": again}, indent=2) + "\n"
         (folder / self.description).write_text(text, encoding="utf-8")
+        # That of tensors is for its owner alone, as safetensors makes it.
+        shutil.copymode(folder / self.description, path)
 
     def describe(self, caller: str, folder: Path) -> dict[str, Any]:
         """What the description says, if this version reads it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ pytest.importorskip("accelerate")
 
 from longspan.lab.records import kept, read_all
 from longspan.lab.table import as_markdown
+from longspan.report.studies import study_from
+from longspan.report.study_tables import as_markdown as as_text
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOLDERS = sorted(path.parent for path in RESULTS.rglob("table.md"))
@@ -25,3 +28,12 @@ def test_tables_are_those_of_the_records(folder: Path) -> None:
 
 def test_there_are_tables() -> None:
     assert FOLDERS
+
+
+STUDIES = sorted(RESULTS.rglob("reaches.json"))
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: str(path.relative_to(RESULTS)))
+def test_studies_are_told_as_they_were_found(path: Path) -> None:
+    study = study_from(json.loads(path.read_text(encoding="utf-8")))
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == as_text(study)

@@ -87,6 +87,25 @@ def test_all_at_once(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert log == ["launched a", "launched b"]
 
 
+def test_what_is_likely_to_come(log: list[str]) -> None:
+    """The backward's kernels are compiled with those of the forward, and not launched."""
+    now, then = fake("now", log), fake("then", log)
+    compiled_together(call_of([now]), call_of([then]))
+    assert sorted(log[:2]) == ["compiled now", "compiled then"] and log[2:] == ["launched now"]
+    log.clear()
+    compiled_together(call_of([then]))
+    # It is found where it was compiled.
+    assert log == ["launched then"]
+
+
+def test_what_is_likely_to_come_may_fail(log: list[str]) -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    assert compiled_together(call_of([fake("now", log)]), fail) == "done"
+    assert log == ["compiled now", "launched now"]
+
+
 def test_what_is_launched_before_is_launched_again(log: list[str]) -> None:
     first, second = fake("a", log), fake("b", log)
     compiled_together(call_of([first]))

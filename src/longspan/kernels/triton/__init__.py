@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..problem import Problem, RelativeTerm
+from ..problem import BellTerm, Problem, RampTerm, RelativeTerm, limits_dtype
 
 __all__ = ["available", "backward", "forward", "unsupported_reasons"]
 
@@ -62,7 +62,28 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     from .ahead import compiled_together
 
     with _current(problem.q.device):
-        return compiled_together(lambda: hopper.forward(problem) or launch.forward(problem))
+        return compiled_together(
+            lambda: hopper.forward(problem) or launch.forward(problem),
+            (lambda: _likely_backward(problem)) if problem.q.requires_grad else None,
+        )
+
+
+def _likely_backward(problem: Problem) -> None:
+    """What may be called after a forward, as far as kernels go: the numbers are anything."""
+    from . import hopper, launch
+
+    q, v = problem.q, problem.v
+    out = q.new_empty((*q.shape[:3], v.shape[3]))
+    limits = q.new_empty(q.shape[:3], dtype=limits_dtype(q))
+    # A width for every token is a learned one.
+    wanted = frozenset(
+        (term.number, "variance" if isinstance(term, BellTerm) else "span")
+        for term in problem.terms
+        if isinstance(term, (BellTerm, RampTerm)) and term.given.numel() > 1
+    )
+    given = problem, out, limits, torch.empty_like(out), wanted
+    if hopper.backward(*given) is None:
+        launch.backward(*given)
 
 
 def backward(

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 __all__ = ["LOCAL", "NotCompiled", "compiled_together"]
@@ -37,9 +38,15 @@ class _Local(threading.local):
 LOCAL = _Local()
 
 
-def compiled_together(call: Callable[[], Result]) -> Result:
+def compiled_together(
+    call: Callable[[], Result], later: Callable[[], object] | None = None
+) -> Result:
     """What a call gives, which may be made three times: until it lacks a kernel; to see which
     kernels it lacks; and when they are there.
+
+    Args:
+        later: what is likely to be called after it; where the call lacks kernels, those that this
+            one lacks are compiled with them.
     """
     try:
         LOCAL.only_compiled = True
@@ -48,11 +55,11 @@ def compiled_together(call: Callable[[], Result]) -> Result:
         pass
     finally:
         LOCAL.only_compiled = False
-    _rehearse(call)
+    _rehearse(call, later)
     return call()
 
 
-def _rehearse(call: Callable[[], object]) -> None:
+def _rehearse(call: Callable[[], object], later: Callable[[], object] | None) -> None:
     from triton import AsyncCompileMode
 
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
@@ -61,5 +68,9 @@ def _rehearse(call: Callable[[], object]) -> None:
         try:
             LOCAL.rehearsing = True
             call()
+            if later is not None:
+                # It is not asked for yet: what is wrong with it, or no memory, is not told here.
+                with suppress(Exception):
+                    later()
         finally:
             LOCAL.rehearsing = False

@@ -126,6 +126,13 @@ class Leaves:
         self.addresses: list[int] = []
         self._add(arguments)
 
+    def and_number(self, number: int) -> Leaves:
+        """These, and a whole number after them."""
+        found = Leaves(())
+        found.values, found.kinds = [*self.values, number], [*self.kinds, number]
+        found.addresses = self.addresses
+        return found
+
     def _add(self, arguments: Iterable[Any]) -> None:
         # Of every launch, and of a hundred leaves each.
         values, kinds = self.values, self.kinds

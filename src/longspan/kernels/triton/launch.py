@@ -25,6 +25,7 @@ from .arguments import (
 from .bias_launch import BiasGradients
 from .call import Call, numbers, power_of_2
 from .configs import options
+from .driver import Leaves
 from .keys import join_key_gradients, key_gradients
 from .launching import launch
 from .outputs import join_outputs, outputs
@@ -42,9 +43,10 @@ KERNELS = {"outputs": outputs, "queries": query_gradients, "keys": key_gradients
 
 def _launch(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: Made) -> None:
     """Launches a kernel, and the one that computes again, with care, where it met a NaN."""
-    itemsize = arguments[0].q.data.element_size()
-    launch(KERNELS[name], grid, arguments, {"MADE": made}, **options(name, made, itemsize))
-    repair(name, grid, arguments, made)
+    itemsize, leaves = arguments[0].q.data.element_size(), Leaves(arguments)
+    more = options(name, made, itemsize)
+    launch(KERNELS[name], grid, arguments, {"MADE": made}, leaves, **more)
+    repair(name, grid, arguments, made, leaves)
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:

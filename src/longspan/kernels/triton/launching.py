@@ -155,13 +155,20 @@ def launch(
     grid: tuple[int, ...],
     arguments: tuple[Any, ...],
     constants: dict[str, Any],
+    leaves: Leaves | None = None,
+    /,
     **options: int,
 ) -> None:
-    """As `start`, for arguments of any kind: the key is read from them."""
+    """As `start`, for arguments of any kind: the key is read from them.
+
+    Args:
+        leaves: of the arguments, where they are known already.
+    """
     if not isinstance(kernel, JITFunction):
         _interpret(kernel, grid, arguments, constants)
         return
-    leaves = Leaves(arguments)
+    if leaves is None:
+        leaves = Leaves(arguments)
     key = (
         id(kernel), torch.cuda.current_device(), *constants.values(), tuple(options.items()),
         tuple(leaves.kinds), _misaligned(leaves.addresses),

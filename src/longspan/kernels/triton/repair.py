@@ -8,6 +8,7 @@ from typing import Any
 
 from .arguments import Made
 from .call import fitted
+from .driver import Leaves
 from .keys import repair_key_gradients
 from .launching import launch
 from .outputs import repair_outputs
@@ -27,8 +28,12 @@ KERNELS = {
 }
 
 
-def repair(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: Made) -> None:
-    """Launches what repairs a kernel; grid, arguments and constants as for that one."""
+def repair(
+    name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: Made, leaves: Leaves
+) -> None:
+    """Launches what repairs a kernel; grid, arguments with their leaves, and constants as for that
+    one.
+    """
     if name == "keys":
         pieces, careful = made.BN // FINE, made._replace(BN=FINE, CAREFUL=True)
     else:
@@ -38,4 +43,5 @@ def repair(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: M
         careful = careful._replace(KINDS=fitted(made.KINDS, FINE), PLAIN=plain)
     programs = -(-grid[0] * grid[1] // SPAN)
     constants = {"MADE": careful, "PIECES": pieces, "SPAN": SPAN}
-    launch(KERNELS[name], (programs,), (*arguments, grid[1]), constants)
+    units = grid[1]
+    launch(KERNELS[name], (programs,), (*arguments, units), constants, leaves.and_number(units))

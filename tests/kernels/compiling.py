@@ -103,7 +103,15 @@ def main(capability: int) -> None:
 
     JITFunction.run = compiled
     variance = torch.ones(1, 2, 300)
-    from longspan.kernels.triton import bias_launch, call, driver, launching, reach, repair
+    from longspan.kernels.triton import (
+        bias_launch,
+        call,
+        driver,
+        launching,
+        parameters,
+        reach,
+        repair,
+    )
 
     launching._COMPILED = Forgetful()
     vars(launching)["load"] = lambda compiled: setattr(compiled, "function", 7)
@@ -122,11 +130,11 @@ def main(capability: int) -> None:
                 started(*given, **options)
             (own,) = recording.launches
             seen_by.launched.clear()
-            values = driver.parameters_of(own.compiled, own.arguments)
-            seen_by.sizes = [driver._size(x) for x in values]
+            values = parameters.parameters_of(own.compiled, own.arguments)
+            seen_by.sizes = [parameters.size_of(x) for x in values]
             known = driver.Kernel(own.compiled, own.arguments)
             for _ in range(2):
-                known(own.grid, 5, driver.Leaves(own.arguments).values)
+                known(own.grid, 5, parameters.Leaves(own.arguments).values)
             again = driver.Launch(*own, lambda x: None)
             for _ in range(3):  # as it comes, as it is kept, and as it was kept
                 again(5, ())

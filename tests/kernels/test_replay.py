@@ -149,7 +149,8 @@ def test_addresses_are_those_of_the_call(driver: Driver) -> None:
 
 def test_a_kernel_is_launched_with_any_arguments(driver: Driver) -> None:
     """As Triton would, other shapes and numbers too."""
-    from longspan.kernels.triton.driver import Kernel, Leaves
+    from longspan.kernels.triton.driver import Kernel
+    from longspan.kernels.triton.parameters import Leaves
 
     def arguments(rows: int, number: int, scale: float) -> tuple[Any, ...]:
         x = torch.zeros(rows, 16, dtype=torch.bfloat16)
@@ -171,8 +172,8 @@ def test_a_kernel_is_launched_with_any_arguments(driver: Driver) -> None:
 
 
 def test_launches_are_told_apart_by_all_that_triton_compiles_for() -> None:
-    from longspan.kernels.triton.driver import Leaves
     from longspan.kernels.triton.launching import _misaligned
+    from longspan.kernels.triton.parameters import Leaves
 
     x = torch.zeros(64, dtype=torch.bfloat16)
     x = x[(-x.data_ptr() // 2) % 8 :]
@@ -259,7 +260,7 @@ def test_a_kernel_that_waits_by_itself_may_begin_early(driver: Driver, overlaps:
     ids=str,
 )
 def test_kernels_of_another_kind_are_left_to_triton(changes: dict[str, Any]) -> None:
-    from longspan.kernels.triton.driver import Unknown, parameters_of
+    from longspan.kernels.triton.parameters import Unknown, parameters_of
 
     x = torch.zeros(32, 16, dtype=torch.bfloat16)
     arguments = (descriptor(x), (torch.zeros(3), 1, 9), torch.zeros(6), 0.5, 1)
@@ -269,7 +270,7 @@ def test_kernels_of_another_kind_are_left_to_triton(changes: dict[str, Any]) -> 
 
 
 def test_other_parameters_in_the_ptx_are_not_guessed() -> None:
-    from longspan.kernels.triton.driver import Unknown, parameters_of
+    from longspan.kernels.triton.parameters import Unknown, parameters_of
 
     x = torch.zeros(32, 16, dtype=torch.bfloat16)
     arguments = (descriptor(x), (torch.zeros(3), 1, 9), torch.zeros(6), 0.5, 1)
@@ -281,8 +282,8 @@ def test_other_parameters_in_the_ptx_are_not_guessed() -> None:
 
 def test_what_does_more_than_launch_is_not_played() -> None:
     from longspan.kernels.triton import launching
-    from longspan.kernels.triton.driver import Unknown
     from longspan.kernels.triton.hopper.replay import Tape
+    from longspan.kernels.triton.parameters import Unknown
 
     with launching.recorded() as noted:
         made = launching.empty((3,), torch.float32, torch.device("cpu"))

@@ -25,10 +25,10 @@ from .arguments import (
 from .bias_launch import BiasGradients
 from .call import Call, numbers, power_of_2
 from .configs import options
-from .driver import Leaves
 from .keys import join_key_gradients, key_gradients
 from .launching import launch
 from .outputs import join_outputs, outputs
+from .parameters import Leaves
 from .queries import join_query_gradients, query_gradients, sum_means
 from .repair import repair
 from .sources import Other, Share, Source, shares

@@ -19,7 +19,8 @@ from torch import Tensor
 from triton.runtime.jit import JITFunction
 
 from .ahead import LOCAL, NotCompiled
-from .driver import Kernel, Leaves, Unknown, current_stream, load
+from .driver import Kernel, current_stream, load
+from .parameters import Leaves, Unknown
 
 __all__ = [
     "Recording",

@@ -8,10 +8,10 @@ from typing import Any
 
 from .arguments import Made
 from .call import fitted
-from .driver import Leaves
 from .keys import repair_key_gradients
 from .launching import launch
 from .outputs import repair_outputs
+from .parameters import Leaves
 from .queries import repair_query_gradients
 
 __all__ = ["repair"]

@@ -15,8 +15,9 @@ from torch import Tensor
 from ...problem import BellReach, BellTerm, Problem, SameReach
 from .. import configs
 from ..arguments import captured
-from ..driver import Launch, Place, Unknown
+from ..driver import Launch, Place
 from ..launching import Recording, recorded
+from ..parameters import Unknown
 
 __all__ = ["Tape", "played"]
 

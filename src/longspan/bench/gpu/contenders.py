@@ -17,7 +17,17 @@ from .floor import Card
 from .records import Entry, Figure, Taken
 from .timing import Call, Failure, Stopwatch
 
-__all__ = ["OURS", "Bench", "Variant", "Work", "compared", "inputs", "ours", "ratios"]
+__all__ = [
+    "OURS",
+    "Bench",
+    "Variant",
+    "Work",
+    "compared",
+    "gradient_of",
+    "inputs",
+    "ours",
+    "ratios",
+]
 
 OURS = "longspan"
 
@@ -85,30 +95,32 @@ class Work:
         found["step"] = self._step
         return found
 
-    def _made(self) -> Any:
+    def made(self) -> Any:
+        """What the call has to have beforehand."""
         return None if self.mask is None else self.mask()
 
     def _forward(self) -> Callable[[], object]:
-        made = self._made()
+        made = self.made()
         return lambda: self.attend(made)
 
     def _backward(self) -> Callable[[], object]:
-        out = self.attend(self._made())
-        grad = _gradient(out)
+        out = self.attend(self.made())
+        grad = gradient_of(out)
         return lambda: torch.autograd.grad(out, self.leaves, grad, retain_graph=True)
 
     def _step(self) -> Callable[[], object]:
-        made = self._made()
-        grad = _gradient(self.attend(made))
+        made = self.made()
+        grad = gradient_of(self.attend(made))
 
         def step() -> None:
-            out = self.attend(self._made() if self.remade else made)
+            out = self.attend(self.made() if self.remade else made)
             torch.autograd.grad(out, self.leaves, grad)
 
         return step
 
 
-def _gradient(out: Tensor | Sequence[Tensor]) -> list[Tensor]:
+def gradient_of(out: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    """A gradient for each output of a call."""
     return [torch.randn_like(x) for x in ([out] if isinstance(out, Tensor) else out)]
 
 

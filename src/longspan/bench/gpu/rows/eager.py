@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ....measure import Size
 from ....patterns import Window
-from ..contenders import Bench, Variant, Work, inputs, ours
+from ..contenders import Bench, Variant, Work, gradient_of, inputs, ours
 from ..peers import FLEX, flex_pattern
 from ..records import Entry, Figure, Result, Taken
 from ..timing import Failure
@@ -91,19 +91,15 @@ def _timed(bench: Bench, name: str, work: Work, times: int) -> Entry:
 
 def _inside(work: Work, times: int) -> Taken:
     """How long forwards take the host where backwards come between them."""
-    mask = None if work.mask is None else work.mask()
-    grad = [torch.ones_like(x) for x in _outputs(work.attend(mask))]
+    mask = work.made()
+    grad = gradient_of(work.attend(mask))
     taken = []
     for _ in range(times):
         begin = time.perf_counter()
         out = work.attend(mask)
         taken.append(1e6 * (time.perf_counter() - begin))
-        torch.autograd.grad(_outputs(out), work.leaves, grad)
+        torch.autograd.grad(out, work.leaves, grad)
     return Taken.of(taken, "host")
-
-
-def _outputs(out: Tensor | Sequence[Tensor]) -> Sequence[Tensor]:
-    return [out] if isinstance(out, Tensor) else out
 
 
 def _against_graph(entry: Entry) -> list[Figure]:

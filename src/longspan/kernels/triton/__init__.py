@@ -20,6 +20,7 @@ from ..problem import BellTerm, Problem, RampTerm, RelativeTerm, limits_dtype
 __all__ = ["available", "backward", "forward", "unsupported_reasons"]
 
 Wanted = frozenset[tuple[int, str]]
+Gradients = tuple[Tensor, Tensor, Tensor, dict[tuple[int, str], Tensor]]
 
 LARGEST_HEAD = 256
 
@@ -68,10 +69,8 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
         )
 
 
-def _likely_backward(problem: Problem) -> None:
+def _likely_backward(problem: Problem) -> object:
     """What may be called after a forward, as far as kernels go: the numbers are anything."""
-    from . import hopper, launch
-
     q, v = problem.q, problem.v
     out = q.new_empty((*q.shape[:3], v.shape[3]))
     limits = q.new_empty(q.shape[:3], dtype=limits_dtype(q))
@@ -81,23 +80,28 @@ def _likely_backward(problem: Problem) -> None:
         for term in problem.terms
         if isinstance(term, (BellTerm, RampTerm)) and term.given.numel() > 1
     )
-    given = problem, out, limits, torch.empty_like(out), wanted
-    if hopper.backward(*given) is None:
-        launch.backward(*given)
+    return _backward(problem, out, limits, torch.empty_like(out), wanted)
 
 
 def backward(
     problem: Problem, out: Tensor, limits: Tensor, grad: Tensor, wanted: Wanted
-) -> tuple[Tensor, Tensor, Tensor, dict[tuple[int, str], Tensor]]:
+) -> Gradients:
     """Gradients of q, k and v, and the wanted ones of learned tensors; arguments as for
     `kernels.torch.backward`.
     """
-    from . import hopper, launch
     from .ahead import compiled_together
 
-    given = problem, out, limits, grad, wanted
     with _current(problem.q.device):
-        return compiled_together(lambda: hopper.backward(*given) or launch.backward(*given))
+        return compiled_together(lambda: _backward(problem, out, limits, grad, wanted))
+
+
+def _backward(
+    problem: Problem, out: Tensor, limits: Tensor, grad: Tensor, wanted: Wanted
+) -> Gradients:
+    from . import hopper, launch
+
+    given = problem, out, limits, grad, wanted
+    return hopper.backward(*given) or launch.backward(*given)
 
 
 def _current(device: torch.device) -> AbstractContextManager[Any]:

@@ -122,7 +122,7 @@ class _Parameters:
     Attributes:
         memory: all of it; the first parameter is `skipped` bytes from its beginning, at `start`, a
             multiple of ALIGNED.
-        pointers: to each parameter.
+        pointers: to each parameter; the memory lives as long as they do.
         words: eight bytes each.
     """
 
@@ -130,8 +130,16 @@ class _Parameters:
         self.memory = ctypes.create_string_buffer(end + ALIGNED)
         self.skipped = -ctypes.addressof(self.memory) % ALIGNED
         self.start = ctypes.addressof(self.memory) + self.skipped
-        self.pointers = (ctypes.c_void_p * len(offsets))(*[self.start + at for at in offsets])
+        pointers: Any = (ctypes.c_void_p * len(offsets))(*[self.start + at for at in offsets])
+        pointers.memory = self.memory
+        self.pointers = pointers
         self.words = (ctypes.c_uint64 * (-(-end // 8))).from_address(self.start)
+
+
+def _call_of(compiled: Any, config: _Config, parameters: _Parameters) -> tuple[Any, ...]:
+    """What the driver is given to launch a kernel."""
+    function = ctypes.c_void_p(compiled.function)
+    return ctypes.byref(config), function, parameters.pointers, None
 
 
 class Kernel:
@@ -152,11 +160,9 @@ class Kernel:
         ]
         self._meta = list(compiled.metadata.tensordesc_meta or ())
         offsets, end = places_of([size_of(value) for value in values])
-        self._own = own = _Parameters(offsets, end)
+        self._own = _Parameters(offsets, end)
         self._config = _config_of(compiled)
-        self._call = (
-            ctypes.byref(self._config), ctypes.c_void_p(compiled.function), own.pointers, None
-        )  # fmt: skip
+        self._call = _call_of(compiled, self._config, self._own)
         self._places = [
             offset for offset, value in zip(offsets, values, strict=True)
             if isinstance(value, tuple)
@@ -236,7 +242,7 @@ class Launch:
         self._config = _config_of(compiled)
         self._config.set_grid(grid)
         self._encoded = _Encoded()
-        self._call = self._call_with(own)
+        self._call = _call_of(compiled, self._config, own)
         self._seen: set[tuple[int, ...]] = set()
         self._ready: dict[tuple[int, ...], tuple[Any, ...]] = {}
         self._lock = Lock()
@@ -267,15 +273,8 @@ class Launch:
             return self._call
         kept = _Parameters(self._offsets, self._end)
         ctypes.memmove(kept.start, own.start, self._end)
-        self._ready[addresses] = call = self._call_with(kept)
+        self._ready[addresses] = call = _call_of(self._kernel, self._config, kept)
         return call
-
-    def _call_with(self, parameters: _Parameters) -> tuple[Any, ...]:
-        # What the pointers point to lives as long as they do.
-        pointers: Any = parameters.pointers
-        pointers.parameters = parameters
-        function = ctypes.c_void_p(self._kernel.function)
-        return ctypes.byref(self._config), function, pointers, None
 
 
 @cache

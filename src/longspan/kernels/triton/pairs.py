@@ -199,8 +199,8 @@ def keys_at(part, b, key_slot, KINDS: tl.constexpr, P: tl.constexpr):
     """Key positions at slots of the part's order, which of them there are, and which of these may
     be looked at.
 
-    The first is for loads: they need not wait until it is known which keys are struck out. A NaN in
-    one of those is met, and mended, as one outside of a row's interval is.
+    The second is for loads: they need not wait until it is known which keys are struck out. A NaN
+    in one of those is met, and mended, as one outside of a row's interval is.
     """
     inside = key_slot < part.length
     present = inside

@@ -85,6 +85,16 @@ def test_names_of_records_follow_files_not_places() -> None:
     assert name("squad", "mini") != name("squad", "mini", seed=1)
 
 
+def test_processes_are_told_all_of_a_plan() -> None:
+    from longspan.lab.jobs import _as_dict, _plan_of
+    from longspan.recipes.window_table import window_table
+
+    plan = window_table()
+    assert any(one.published is not None for one in plan.runs)
+    for own in (plan, plan.of_rows(plan.rows[2:4])):
+        assert _plan_of(json.loads(json.dumps(_as_dict(own)))) == own
+
+
 def test_the_table_of_records(made: Path, tmp_path: Path) -> None:
     path = tmp_path / "table.md"
     text = ran("table", str(made / "records"), "-o", str(path))

@@ -88,16 +88,24 @@ def _watch(
 
 
 def _as_dict(plan: Plan) -> dict[str, Any]:
-    runs = [{"row": one.row, "name": one.name, "config": one.config.as_dict()} for one in plan.runs]
-    return {"title": plan.title, "about": plan.about, "runs": runs}
+    """All of a plan: what is left out here is missing in the records."""
+    runs = [
+        {
+            "row": one.row,
+            "name": one.name,
+            "published": one.published,
+            "config": one.config.as_dict(),
+        }
+        for one in plan.runs
+    ]
+    return {"title": plan.title, "about": plan.about, "table": list(plan.table), "runs": runs}
 
 
 def _plan_of(content: dict[str, Any]) -> Plan:
     runs = tuple(
-        Planned(row=own["row"], name=own["name"], config=RunConfig.from_dict(own["config"]))
-        for own in content["runs"]
+        Planned(**{**own, "config": RunConfig.from_dict(own["config"])}) for own in content["runs"]
     )
-    return Plan(title=content["title"], about=content["about"], runs=runs)
+    return Plan(**{**content, "table": tuple(content["table"]), "runs": runs})
 
 
 @contextmanager

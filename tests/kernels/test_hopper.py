@@ -15,7 +15,17 @@ from longspan.functional.attention import prepared
 from longspan.functional.problems import problem_of
 from longspan.kernels import triton as triton_backend
 from longspan.kernels.problem import Problem
-from longspan.patterns import Causal, Full, Global, Mask, Pattern, SameDocument, Strided, Window
+from longspan.patterns import (
+    Causal,
+    Full,
+    Global,
+    Mask,
+    Pattern,
+    PerHead,
+    SameDocument,
+    Strided,
+    Window,
+)
 from longspan.weights import Alibi, Bell, Weight
 
 from ..problems import Built, Case, Size
@@ -62,6 +72,10 @@ class TestTakes:
         assert self.takes(pattern=pattern)
         assert self.takes(half(2, 4, 30, 32), *(half(2, 2, 90, 32),) * 2, pattern=pattern)
         assert self.takes(half(2, 4, 90, 32), *(half(2, 2, 30, 32),) * 2, pattern=pattern)
+
+    def test_a_window_for_each_head(self) -> None:
+        assert self.takes(pattern=PerHead([Window(3, 3), Window(9, 0)]))
+        assert not self.takes(pattern=PerHead([Window(3, 3), Window(9, 9) | Global(2)]))
 
     def test_documents_that_lie_together(self) -> None:
         together, apart = torch.arange(40)[None] // 10, torch.arange(40)[None] % 3
@@ -339,6 +353,18 @@ class TestOnHopper:
                 assert torch.equal(have.isfinite(), wanted.isfinite()), (name, place)
                 calm = wanted.isfinite()
                 torch.testing.assert_close(have.double()[calm], wanted[calm], rtol=2e-2, atol=4e-2)
+
+    def test_a_window_for_each_head(self) -> None:
+        pattern = PerHead([Window(30, 30), Window(3, 90), Causal(), Window(30, 30)])
+        given = [torch.randn(2, 4, 333, 64, device="cuda", dtype=BF16) for _ in range(4)]
+        found = []
+        for backend in ("triton", "reference"):
+            own = [x.double() if backend == "reference" else x for x in given]
+            leaves = [x.detach().requires_grad_() for x in own[:3]]
+            y = ls.attention(*leaves, pattern, backend=backend)
+            found.append([y, *torch.autograd.grad(y, leaves, own[3])])
+        for have, wanted in zip(*found, strict=True):
+            torch.testing.assert_close(have.double(), wanted, rtol=2e-2, atol=4e-2)
 
     def test_a_gradient_that_is_one_number(self) -> None:
         q, k, v = (torch.randn(1, 2, 333, 64, device="cuda", dtype=BF16) for _ in range(3))

@@ -312,3 +312,14 @@ def test_tiles_are_listed_where_they_have_pairs() -> None:
     assert not any(
         part.tiles.whole for walk in odd.walks for part in walk.parts if part.tiles is not None
     )
+
+
+def test_heads_that_differ_in_intervals_alone_are_one_walk() -> None:
+    heads = PerHead([Window(1, 1), Causal(), Window(1, 1), Window(4, 0)])
+    (walk,) = compile_layout(heads, (), 9, 9, torch.device("cpu"), merge=True).walks
+    assert walk.heads is None and walk.instances == 4
+    reach = torch.randint(0, 5, (2, 4, 9))
+    cut = compile_layout(heads, (Cut(reach),), 9, 9, torch.device("cpu"), merge=True)
+    assert len(cut.walks) == 1 and cut.walks[0].parts[0].low.shape == (2, 4, 9)
+    other = PerHead([Window(1, 1), Global(2)])
+    assert len(compile_layout(other, (), 9, 9, torch.device("cpu"), merge=True).walks) > 1

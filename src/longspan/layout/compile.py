@@ -108,8 +108,7 @@ def _compile(
                 break
         else:
             groups.append(([head], own, exempts))
-    walks: list[Walk] = []
-    merged, notes = False, []
+    layouts: list[tuple[list[int], Layout]] = []
     for heads, own, exempts in groups:
         cut_here = []
         for cut, exempt in zip(cuts, exempts, strict=True):
@@ -117,11 +116,58 @@ def _compile(
             if reach is not None and reach.shape[1] > 1:
                 reach = reach[:, heads]
             cut_here.append(Cut(reach, exempt))
-        layout = _compile_heads(own, tuple(cut_here), n, m, device, merge)
-        walks += [Walk(w.queries, w.parts, tuple(heads)) for w in layout.walks]
-        merged |= layout.merged
-        notes += [f"heads {', '.join(map(str, heads))}: {note}" for note in layout.notes]
+        layouts.append((heads, _compile_heads(own, tuple(cut_here), n, m, device, merge)))
+    return _of_all_heads(layouts, n, m)
+
+
+def _of_all_heads(layouts: list[tuple[list[int], Layout]], n: int, m: int) -> Layout:
+    """The layouts of some heads each as one."""
+    merged = any(layout.merged for _, layout in layouts)
+    notes = [
+        f"heads {', '.join(map(str, heads))}: {note}"
+        for heads, layout in layouts
+        for note in layout.notes
+    ]
+    if all(_is_one_interval(layout) for _, layout in layouts):
+        walks: list[Walk] = [_side_by_side(layouts)]
+    else:
+        walks = [
+            Walk(w.queries, w.parts, tuple(heads))
+            for heads, layout in layouts
+            for w in layout.walks
+        ]
     return Layout(n, m, tuple(walks), merged, tuple(notes))
+
+
+def _is_one_interval(layout: Layout) -> bool:
+    """Whether a row has one interval of keys, on which every weight acts, and nothing besides."""
+    if len(layout.walks) != 1 or len(layout.walks[0].parts) != 1:
+        return False
+    (walk,) = layout.walks
+    (part,) = walk.parts
+    plain = walk.queries.index is None and part.keys.index is None
+    more = part.allowed is not None or part.documents or part.tiles is not None
+    return plain and not more and part.active == ALL_ACT
+
+
+def _side_by_side(layouts: list[tuple[list[int], Layout]]) -> Walk:
+    """One walk for all heads, which differ in their intervals alone: one launch, not many."""
+    parts = {
+        head: (layout.walks[0].parts[0], number)
+        for heads, layout in layouts
+        for number, head in enumerate(heads)
+    }
+    batch = max(part.low.shape[0] for part, _ in parts.values())
+
+    def of_head(bounds: Tensor, number: int) -> Tensor:
+        own = bounds[:, number if bounds.shape[1] > 1 else 0]
+        return own.expand(batch, -1)
+
+    each = [parts[head] for head in range(len(parts))]
+    low = torch.stack([of_head(part.low, number) for part, number in each], 1)
+    high = torch.stack([of_head(part.high, number) for part, number in each], 1)
+    queries = layouts[0][1].walks[0].queries
+    return Walk(queries, (Part(each[0][0].keys, low, high),))
 
 
 def _compile_heads(

@@ -366,6 +366,26 @@ class TestOnHopper:
         for have, wanted in zip(*found, strict=True):
             torch.testing.assert_close(have.double(), wanted, rtol=2e-2, atol=4e-2)
 
+    @pytest.mark.parametrize("sign", [1, -1])
+    @pytest.mark.parametrize("dtype", [BF16, FP16])
+    def test_scores_that_grow_from_tile_to_tile(self, dtype: torch.dtype, sign: int) -> None:
+        """In a few rows of every warp: shifts have to follow, and those of other rows not."""
+        n = 700
+        q, k, v = (torch.randn(1, 2, n, 64, device="cuda") for _ in range(3))
+        few = torch.arange(n, device="cuda") % 37 < 5
+        q, k = q * 0.1, k * 0.1
+        q[..., 0] += 40.0 * sign * few
+        k[..., 0] += torch.linspace(0, 60, n, device="cuda")
+        for pattern in (
+            Full(),
+            Window(300, 300),
+            Window(64, 64) | Global(keys=torch.tensor([n - 2], device="cuda")),
+        ):
+            own = [x.to(dtype) for x in (q, k, v)]
+            found = ls.attention(*own, pattern, backend="triton")
+            wanted = ls.attention(*(x.double() for x in own), pattern, backend="reference")
+            torch.testing.assert_close(found.double(), wanted, rtol=2e-2, atol=2e-2)
+
     def test_a_gradient_that_is_one_number(self) -> None:
         q, k, v = (torch.randn(1, 2, 333, 64, device="cuda", dtype=BF16) for _ in range(3))
         leaves = [x.requires_grad_() for x in (q, k, v)]

@@ -35,6 +35,9 @@ from .ring import (
     work_of,
 )
 
+# The shift of a row without keys, so far: whatever comes is far above it.
+LOWEST = gl.constexpr(-3.4e38)
+
 
 @gluon.jit
 def _load(
@@ -88,31 +91,90 @@ def _scores(
 
 
 @gluon.jit
+def _declare():
+    """What `_too_large` finds out, where both its halves see it."""
+    gl.inline_asm_elementwise(
+        ".reg .pred longspan_any; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )  # fmt: skip
+
+
+@gluon.jit
+def _too_large(sums):
+    """Whether a sum of the warp's rows is above 2^14, which float16 can hold, or NaN. Each thread
+    has two of them; one warp's answer says nothing of the others, so what depends on it may use
+    registers alone.
+    """
+    gl.inline_asm_elementwise(
+        """{
+        .reg .pred a;
+        setp.gtu.f32 a, $2, 0f46800000;
+        setp.gtu.or.f32 a, $3, 0f46800000, a;
+        vote.sync.any.pred longspan_any, a, -1;
+        mov.b32 $0, 0;
+        mov.b32 $1, 0;
+        }""", "=r,=r,f,f", [sums], dtype=gl.int32, is_pure=False, pack=2,
+    )  # fmt: skip
+    return gl.inline_asm_elementwise(
+        "selp.b32 $0, 1, 0, longspan_any;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    ) != 0  # fmt: skip
+
+
+@gluon.jit
+def _sums(p, BM: gl.constexpr, BN: gl.constexpr):
+    """What each of a row's four threads has of its sum."""
+    return gl.sum(gl.sum(p.reshape([BM, BN // 8, 4, 2]), 3), 1)
+
+
+@gluon.jit
+def _largest(s, shift, scale_log2):
+    return gl.maximum(shift, gl.max(s, 1) * scale_log2)
+
+
+@gluon.jit
+def _moved(acc, total, shift, new, LO: gl.constexpr):
+    """What is summed, by another shift."""
+    old = gl.exp2(shift - new)
+    total *= gl.convert_layout(old, gl.SliceLayout(1, total.type.layout))[:, None]
+    return acc * gl.convert_layout(old, gl.SliceLayout(1, LO))[:, None], total, new
+
+
+@gluon.jit
 def _add(
-    s, part, number, vs, acc, top, total, scale_log2, PARTLY: gl.constexpr, PD: gl.constexpr,
-    BN: gl.constexpr, RING: gl.constexpr, LO: gl.constexpr,
+    s, part, number, vs, acc, shift, total, scale_log2, FIRST, BELL: gl.constexpr,
+    PARTLY: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    RING: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
     """Adds a tile of keys to what is summed; PARTLY, only a part of each pair. The product with its
     values is left running while the next scores queue behind it.
+
+    The first tile says by how much scores are shifted, and others keep to it, unless a sum says
+    that they must not: nobody looks for the largest score. Under a bell it lies in a tile farther
+    on, and every tile is looked at; nor would registers do.
     """
-    new = gl.maximum(top, gl.max(s, 1))
-    shift = gl.where(new == float("-inf"), 0.0, new) * scale_log2
+    if BELL:
+        acc, total, shift = _moved(acc, total, shift, _largest(s, shift, scale_log2), LO)
+    elif FIRST:
+        shift = _largest(s, shift, scale_log2)
     p = gl.exp2(s * scale_log2 - shift[:, None])
     if PARTLY:
         p *= part
-    old = gl.exp2(top * scale_log2 - shift)
-    total = total * old + gl.sum(p, 1)
-    acc = acc * gl.convert_layout(old, gl.SliceLayout(1, LO))[:, None]
+    sums = _sums(p, BM, BN)
+    if not BELL:
+        if _too_large(sums):
+            acc, total, shift = _moved(acc, total, shift, _largest(s, shift, scale_log2), LO)
+            p = gl.exp2(s * scale_log2 - shift[:, None])
+            sums = _sums(p, BM, BN)
+    total += sums
     p = gl.convert_layout(p.to(vs.dtype), gl.DotOperandLayout(0, LO, 2))
     acc = warpgroup_mma(p, vs.index(number % RING).reshape([BN, PD]), acc, is_async=True)
     # Waits for nothing: it names the product that is under way.
     acc = warpgroup_mma_wait(1, deps=[acc])
-    return acc, new, total
+    return acc, shift, total
 
 
 @gluon.jit
 def _step(
-    t, number, first, has_edge, query, ks, vs, bars, acc, top, total, column, column_f, bell, i,
+    t, number, first, has_edge, query, ks, vs, bars, acc, shift, total, column, column_f, bell, i,
     low, width, scale_log2, BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
     BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
@@ -125,12 +187,14 @@ def _step(
     if has_edge:
         exists = within(column[None, :], (low - start)[:, None], width[:, None])
         s = gl.where(exists, s, float("-inf"))
-    return _add(s, s, number, vs, acc, top, total, scale_log2, False, PD, BN, RING, LO)
+    return _add(
+        s, s, number, vs, acc, shift, total, scale_log2, t == 0, BELL, False, PD, BM, BN, RING, LO
+    )
 
 
 @gluon.jit
 def _step_beside(
-    t, number, query, ks, vs, bars, acc, top, total, column, bell, i, low, width, own_low,
+    t, number, query, ks, vs, bars, acc, shift, total, column, bell, i, low, width, own_low,
     own_width, beside, b, scale_log2, BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
     BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
@@ -147,7 +211,9 @@ def _step_beside(
     else:
         exists = exists & (inside == 0)
     s = gl.where(exists, s, float("-inf"))
-    return _add(s, part, number, vs, acc, top, total, scale_log2, BELL, PD, BN, RING, LO)
+    return _add(
+        s, part, number, vs, acc, shift, total, scale_log2, False, BELL, BELL, PD, BM, BN, RING, LO
+    )
 
 
 @gluon.jit
@@ -180,12 +246,12 @@ def _compute(
         turn = count % 2
         query = qs.index(turn).reshape([BM, PD])
         wait_until_there(bars.index(2 * RING + turn), count, 2)
-        top = gl.full([BM], float("-inf"), gl.float32, R)
-        total = gl.zeros([BM], gl.float32, R)
+        shift = gl.full([BM], LOWEST, gl.float32, R)
+        total = _sums(gl.zeros([BM, BN], gl.float32, LS), BM, BN)
         acc = gl.zeros([BM, PD], gl.float32, LO)
         for t in range(0, steps):
-            acc, top, total = _step(
-                t, number + t, first, (t < lower) | (t >= upper), query, ks, vs, bars, acc, top,
+            acc, shift, total = _step(
+                t, number + t, first, (t < lower) | (t >= upper), query, ks, vs, bars, acc, shift,
                 total, column, column_f, bell, i, low, width, scale_log2, BELL, PD, BM, BN, RING,
                 LS, LO,
             )  # fmt: skip
@@ -194,15 +260,16 @@ def _compute(
             more = steps_beside(beside, BN)
             own_low, own_width = places_of_rows(beside, b, h, row, n)
             for t in range(0, more):
-                acc, top, total = _step_beside(
-                    t, number + t, query, ks, vs, bars, acc, top, total, column, bell, i, low,
+                acc, shift, total = _step_beside(
+                    t, number + t, query, ks, vs, bars, acc, shift, total, column, bell, i, low,
                     width, own_low, own_width, beside, b, scale_log2, BELL, PD, BM, BN, RING, LS,
                     LO,
                 )  # fmt: skip
             number += more
         acc = warpgroup_mma_wait(0, deps=[acc])
+        total = gl.convert_layout(gl.sum(total, 1), R)
         empty = total == 0.0
-        limit = gl.where(empty, float("-inf"), (top * scale_log2 + gl.log2(total)) * LN2)
+        limit = gl.where(empty, float("-inf"), (shift + gl.log2(total)) * LN2)
         limit += gl.convert_layout(gl.sum(acc * 0.0, 1), R)
         gl.store(limits + (b * heads + h).to(gl.int64) * n + row, limit, mask=row < n)
         part = 1.0 / gl.where(empty, 1.0, total)
@@ -249,6 +316,7 @@ def outputs(
     bars = gl.allocate_shared_memory(gl.int64, [2 * RING + 4, 1], mbarrier.MBarrierLayout())
     initialise(bars, 2 * RING + 4)
     overlapped()
+    _declare()
     gl.warp_specialize(
         [
             (_compute, (

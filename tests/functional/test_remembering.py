@@ -38,7 +38,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
 def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """By which of the two ways a call goes."""
     if request.param == "operator":
-        monkeypatch.setattr(eager, "_observed", lambda: True)
+        monkeypatch.setattr(eager, "observed", lambda: True)
     return str(request.param)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import triton
+from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
@@ -20,6 +21,7 @@ from longspan.functional.attention import prepared
 from longspan.functional.problems import problem_of
 from longspan.kernels.problem import Problem
 from longspan.kernels.triton import launch
+from longspan.kernels.triton.window import Budget
 from longspan.patterns import Causal, Full, Global, Pattern, SameDocument, Window
 from longspan.weights import Bell, Bias, DistanceBias, Weight
 
@@ -91,6 +93,23 @@ def both_ways(module: Any, own: Problem) -> None:
     module.backward(own, out, limits, torch.ones_like(out), wanted)
 
 
+def of_window(q: Tensor) -> None:
+    """What a learned window computes before it attends, and its gradients."""
+    from longspan.kernels.triton import factor, shares
+
+    w, u = torch.zeros(q.shape[1], q.shape[3], q.shape[3]), torch.zeros(q.shape[1], q.shape[3])
+    share = shares.shares_of(q, w, u)
+    shares.share_gradients(q, w, u, share, share, (True, True, True))
+    shares.share_gradients(q, w, u, share, share, (True, False, False))
+    real = torch.ones(q.shape[0], q.shape[2], dtype=torch.bool)
+    for budget, cut in (
+        (Budget(128.0, 256.0, False, 256.0, 128.0, 1.4), factor.Cut()),
+        (Budget(128.0**2, 256.0**2, True, 256.0, 128.0, 0.0), factor.Cut(whole=1)),
+    ):
+        state = factor.budgeted(share, real, None, budget, cut)[2]
+        factor.budget_gradient(share, real, None, budget, state, share, cut)
+
+
 def main(capability: int) -> None:
     triton.runtime.driver.set_active(Driver(capability))
     run, seen = JITFunction.run, []
@@ -107,10 +126,12 @@ def main(capability: int) -> None:
         bias_launch,
         call,
         driver,
+        factor,
         launching,
         parameters,
         reach,
         repair,
+        shares,
     )
 
     launching._COMPILED = Forgetful()
@@ -145,8 +166,15 @@ def main(capability: int) -> None:
         return launched
 
     plain = checked(launching.launch)
-    for module in (launch, bias_launch, call, reach, repair):
+    for module in (launch, bias_launch, call, reach, repair, shares, factor):
         vars(module)["launch"] = plain
+    own_constants = shares._constants
+    on_gpu = {"PART": triton.language.bfloat16}
+    vars(shares)["_constants"] = lambda q: {**own_constants(q), **on_gpu}
+    for dtype, head in ((torch.bfloat16, 32), (torch.float16, 24), (torch.float32, 64)):
+        of_window(torch.zeros(2, 300, 3, head, dtype=dtype).transpose(1, 2))
+    if capability == 90:
+        of_window(torch.zeros(1, 1, 9000, 128, dtype=torch.bfloat16))
     if capability == 90:
         from longspan.kernels.triton.hopper import beside, intervals
         from longspan.kernels.triton.hopper import launch as hopper

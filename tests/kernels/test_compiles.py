@@ -30,5 +30,6 @@ def test_kernels_compile(capability: int, some: tuple[str, ...], tmp_path: Path)
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    for kernel in ("outputs", "query_gradients", "key_gradients", *some):
+    window = ("shares", "share_sums", "budget_of_one", "budget_of_many", "gradient_of_many")
+    for kernel in ("outputs", "query_gradients", "key_gradients", *window, *some):
         assert kernel in done.stdout

@@ -21,7 +21,7 @@ from .encoding import Meaning, encode
 from .ops import attention_backward_op, attention_op
 from .problems import Settings
 
-__all__ = ["attend"]
+__all__ = ["attend", "observed", "plain"]
 
 PLAIN = (Tensor, nn.Parameter)
 
@@ -30,11 +30,11 @@ def attend(
     q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Settings, backend: str
 ) -> Tensor:
     """Attention, by whichever way suits where the call is made; the numbers are the same."""
-    if torch.compiler.is_compiling() or _observed():
+    if torch.compiler.is_compiling() or observed():
         return _by_operator(q, k, v, meaning, settings, backend)
     bare, learned, fixed = bared(meaning)
     tensors = (q, k, v, settings.key_padding, settings.seed, *learned, *fixed)
-    if not _plain(tensors):
+    if not plain(tensors):
         return _by_operator(q, k, v, meaning, settings, backend)
     if torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in tensors]):
         kept = _Kept(bare, len(learned), settings.scale, settings.dropout, backend)
@@ -63,7 +63,7 @@ def _by_operator(
     )[0]
 
 
-def _observed() -> bool:
+def observed() -> bool:
     """Does anything want to see the operator: a dispatch mode (fake tensors, `make_fx`, counters of
     FLOPs), a transform of `torch.func`, a tracer, or forward differentiation?
     """
@@ -75,7 +75,7 @@ def _observed() -> bool:
     )
 
 
-def _plain(tensors: Sequence[Tensor | None]) -> bool:
+def plain(tensors: Sequence[Tensor | None]) -> bool:
     """Are all of these tensors of PyTorch's own, not of a class that sees its operators?"""
     return all([x is None or type(x) in PLAIN for x in tensors])
 
@@ -123,8 +123,8 @@ class _Attention(torch.autograd.Function):
         if (
             torch.is_grad_enabled()
             or torch.compiler.is_compiling()
-            or _observed()
-            or not _plain((grad, q, k, v, *tensors))
+            or observed()
+            or not plain((grad, q, k, v, *tensors))
         ):
             e = encode(meaning)
             found = attention_backward_op(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -9,6 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import describe, need_bool, need_int, need_number
+from ..functional.window import (
+    Budget,
+    takes_budget,
+    takes_network,
+    window_budget,
+    window_shares,
+)
 from ..patterns import Causal, Full, Global, Pattern
 from ..weights import Bell, reach_of, variance_of
 from ..weights.bell import FORMS
@@ -183,6 +191,8 @@ class LearnedWindow(Mechanism):
 
     def shares(self, q: Tensor) -> Tensor:
         """r = exp(U_dᵀ tanh(W_p q)), float32 `(B, H, N)`."""
+        if self.shared is None and takes_network(q, self.W_p, self.U_d):
+            return window_shares(q, self.W_p, self.U_d)
         with torch.autocast(q.device.type, enabled=False):
             seen = q.new_ones(1, *q.shape[1:2], 1, *q.shape[3:]) if self.shared == "tokens" else q
             hidden = torch.tanh(_products(seen, self.W_p.float()))
@@ -194,6 +204,11 @@ class LearnedWindow(Mechanism):
     def reaches(self, q: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         """The real-valued reach c·r of every token and head, before the cap, `(B, H, N)`."""
         shares = self.shares(q)
+        if not self.is_causal and self._by_kernels(shares):
+            return self._budgeted(shares, setting)[0]
+        return self._multiplied(shares, setting)
+
+    def _multiplied(self, shares: Tensor, setting: Setting) -> Tensor:
         if self.budget is None:
             return self.start_reach * shares.sqrt()
         if self.is_causal:
@@ -202,6 +217,41 @@ class LearnedWindow(Mechanism):
         else:
             found = self._factors(shares, setting)[:, None, None] * shares.double()
         return found.float()
+
+    def _widths(self, q: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
+        """The variance of every token's bell, and its reach, capped and without gradient."""
+        shares = self.shares(q)
+        if not self.is_causal and self._by_kernels(shares):
+            width = -2 * math.log(self.threshold)
+            return self._budgeted(shares, setting, width)[:2]
+        reach = self._multiplied(shares, setting)
+        return variance_of(reach, self.threshold), reach.detach().clamp(max=self.max_reach)
+
+    def _by_kernels(self, shares: Tensor) -> bool:
+        """Whether a GPU finds the factors, and multiplies."""
+        return self.budget in ("reach", "variance") and takes_budget(shares)
+
+    def _budgeted(
+        self, shares: Tensor, setting: Setting, width: float = 0.0
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`_multiplied` by kernels; see `kernels.triton.window.budgeted`."""
+        n, squared = shares.shape[2], self.budget == "variance"
+        real, tokens = setting.key_padding, setting.global_tokens
+        power = 2 if squared else 1
+        budget = Budget(
+            self.mean_reach**power,
+            float(self.max_reach) ** power,
+            squared,
+            float(self.max_reach),
+            self.start_reach,
+            width,
+        )
+        return window_budget(
+            shares,
+            None if real is None else real[:, -n:],
+            None if tokens is None else tokens[:, -n:],
+            budget,
+        )
 
     def _standing_factor(self) -> Tensor:
         """The running factor; in a call that is made again, the one that it had."""
@@ -265,18 +315,21 @@ class LearnedWindow(Mechanism):
         is met over all of them. Their c itself differ by much, and the mean of these is larger.
         """
         power = -2 if self.budget == "variance" else -1
-        found = mean_of_all(self._factors(shares, setting).pow(power))
+        if self._by_kernels(shares):
+            own = self._budgeted(shares, setting)[2][:, 0]
+        else:
+            own = self._factors(shares, setting)
+        found = mean_of_all(own.pow(power))
         self.factor.copy_(torch.lerp(self.factor.pow(power), found, MOMENTUM).pow(1 / power))
 
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
-        reach = self.reaches(q, setting)
-        self.last_reach = reach.detach().clamp(max=self.max_reach)
+        variance, self.last_reach = self._widths(q, setting)
         pattern: Pattern = Causal() if self.is_causal else Full()
         few = self._bounded(setting)
         tokens = setting.global_tokens if few is None else few.positions
         exempt = None if tokens is None else Global(tokens)
         weight = Bell(
-            variance_of(reach, self.threshold),
+            variance,
             threshold=None if self.soft else self.threshold,
             max_reach=self.max_reach,
             exempt=exempt,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..problem import BellTerm, Problem, RampTerm, RelativeTerm, limits_dtype
 
-__all__ = ["available", "backward", "forward", "unsupported_reasons"]
+__all__ = ["available", "backward", "current", "forward", "interpreted", "unsupported_reasons"]
 
 Wanted = frozenset[tuple[int, str]]
 Gradients = tuple[Tensor, Tensor, Tensor, dict[tuple[int, str], Tensor]]
@@ -62,7 +62,7 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     from . import hopper, launch
     from .ahead import compiled_together
 
-    with _current(problem.q.device):
+    with current(problem.q.device):
         return compiled_together(
             lambda: hopper.forward(problem) or launch.forward(problem),
             (lambda: _likely_backward(problem)) if problem.q.requires_grad else None,
@@ -91,7 +91,7 @@ def backward(
     """
     from .ahead import compiled_together
 
-    with _current(problem.q.device):
+    with current(problem.q.device):
         return compiled_together(lambda: _backward(problem, out, limits, grad, wanted))
 
 
@@ -104,7 +104,7 @@ def _backward(
     return hopper.backward(*given) or launch.backward(*given)
 
 
-def _current(device: torch.device) -> AbstractContextManager[Any]:
+def current(device: torch.device) -> AbstractContextManager[Any]:
     """Makes a device the current one, which is where Triton launches."""
     if device.type != "cuda" or device.index == torch.cuda.current_device():
         return nullcontext()

@@ -39,6 +39,21 @@ def test_meets_the_budget(seed: int, length: int, share: float) -> None:
     assert float(found) == pytest.approx(by_bisection(shares, caps, total), rel=1e-9)
 
 
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("spread", [3.0, 6.0, 12.0])
+def test_shares_of_very_different_sizes(spread: float, several: bool) -> None:
+    """The smallest are lost in the sum of all: what is left of it after the larger ones must not be
+    a difference.
+    """
+    source = torch.Generator().manual_seed(0)
+    shares = torch.randn(50_000, generator=source, dtype=torch.float64).mul(spread).exp()
+    caps = torch.full((50_000 if several else 1,), 2.0, dtype=torch.float64)
+    for part in (0.5, 0.64, 0.99):
+        found = one(shares, caps, part * 2.0 * len(shares))
+        spent = float(torch.minimum(found * shares, caps).sum())
+        assert spent == pytest.approx(part * 2.0 * len(shares), rel=1e-12)
+
+
 @given(
     st.integers(0, 2**31),
     st.integers(1, 40),

@@ -54,9 +54,7 @@ def _capped(shares: Tensor, caps: Tensor, total: Tensor, counts: Tensor) -> Tens
     order = quotient.argsort(dim=-1, stable=True)
     in_order = quotient.gather(-1, order)
     before = caps.gather(-1, order).cumsum(-1) - caps.gather(-1, order)
-    after = shares.sum(-1, keepdim=True) - (
-        shares.gather(-1, order).cumsum(-1) - shares.gather(-1, order)
-    )
+    after = _from_here_on(shares.gather(-1, order))
     # With the factor at which this token would just reach its cap, the budget is not yet spent.
     spent = before + torch.where(in_order.isfinite(), in_order, 0.0) * after
     full = (spent <= total[..., None]) & in_order.isfinite()
@@ -69,12 +67,19 @@ def _above_one_cap(shares: Tensor, cap: Tensor, total: Tensor) -> Tensor:
     """
     in_order = shares.sort(dim=-1, descending=True).values.double()
     before = cap * torch.arange(shares.shape[-1], device=shares.device)
-    after = in_order.sum(-1, keepdim=True) - (in_order.cumsum(-1) - in_order)
+    after = _from_here_on(in_order)
     there = in_order > 0
     spent = before + cap / torch.where(there, in_order, 1.0) * after
     full = there & (spent <= total[..., None])
     least = torch.where(full, in_order, torch.inf).amin(-1, keepdim=True)
     return shares >= least
+
+
+def _from_here_on(values: Tensor) -> Tensor:
+    """Of each the sum with all after it. The difference of two sums would lose the smallest, and be
+    below 0.
+    """
+    return values.flip(-1).cumsum(-1).flip(-1)
 
 
 def room(n: int, real: Tensor) -> Tensor:

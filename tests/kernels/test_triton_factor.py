@@ -250,8 +250,8 @@ def widths(made: LearnedWindow, q: Tensor, setting: Setting) -> list[Tensor]:
 
 
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("takes_budget", "takes_network"):
-        monkeypatch.setattr(f"longspan.nn.learned_window.{name}", lambda *given: False)
+    for name in ("learned_window.takes_budget", "reach_network.takes_network"):
+        monkeypatch.setattr(f"longspan.nn.{name}", lambda *given: False)
 
 
 @pytest.mark.parametrize("shared", [None, "heads", "tokens"])
@@ -279,8 +279,8 @@ def test_layer(budget: Any, shared: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("budget", ["reach", "variance"])
 def test_traced_layer(budget: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a break, and once for all lengths."""
-    for name in ("takes_budget", "takes_network"):
-        monkeypatch.setattr(f"longspan.nn.learned_window.{name}", lambda *given: True)
+    for name in ("learned_window.takes_budget", "reach_network.takes_network"):
+        monkeypatch.setattr(f"longspan.nn.{name}", lambda *given: True)
     made = LearnedWindow(32, 2, mean_reach=5, max_reach=12, budget=budget).to(DEVICE)
     with torch.no_grad():
         made.U_d.normal_()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from longspan.nn import LearnedWindow, Setting
+from longspan.nn import LearnedWindow, Setting, pool_budgets
 from longspan.weights import reach_of, variance_of
 
 EMBED, HEADS, DIM = 12, 3, 4
@@ -41,9 +41,11 @@ def naive(made: LearnedWindow, q: Tensor, k: Tensor, v: Tensor, setting: Setting
         share = torch.zeros(heads, n, dtype=torch.float64)
         for h in range(heads):
             for i in range(n):
-                seen = torch.ones(DIM) if made.shared == "tokens" else q[b, h, i]
-                hidden = torch.tanh(seen.double() @ made.W_p[h].double())
+                read = q[b, h, i] if setting.x is None else setting.x[b, i]
+                read = torch.ones_like(read) if made.shared == "tokens" else read
+                hidden = torch.tanh(read.double() @ made.W_p[h].double())
                 share[h, i] = float(hidden @ made.U_d[h].double())
+                share[h, i] += 0.0 if made.b_d is None else float(made.b_d[h])
         if made.shared == "heads":
             share[:] = sum(share[h] for h in range(heads)) / heads
         share = share.exp()
@@ -118,12 +120,79 @@ def test_reaches_that_are_shared(shared: Any) -> None:
     assert made.settings["shared"] == shared and "shared=" in repr(made)
 
 
+@pytest.mark.parametrize("shared", [None, "tokens"])
+@pytest.mark.parametrize("reads", ["query", "stream"])
+def test_networks_of_other_kinds(reads: Any, shared: Any) -> None:
+    made, (q, k, v) = window(reads=reads, biased=True, spread=8.0, shared=shared), inputs()
+    setting = Setting(x=torch.randn(2, 30, EMBED) if reads == "stream" else None)
+    expected = naive(made, q, k, v, setting)
+    torch.testing.assert_close(made(q, k, v, setting), expected, atol=2e-6, rtol=1e-5)
+    again = LearnedWindow(**made.settings)
+    again.load_state_dict(made.state_dict())
+    assert torch.equal(again(q, k, v, setting), made(q, k, v, setting))
+    for name in ("biased=True", "spread=8", *(["reads='stream'"] if reads == "stream" else [])):
+        assert name in repr(made)
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_heads_that_begin_apart(free: bool) -> None:
+    more: dict[str, Any] = {"budget": None, "initial_variance": 9.0} if free else {"mean_reach": 5}
+    made = LearnedWindow(EMBED, HEADS, max_reach=400, biased=True, spread=16.0, **more)
+    reach = made.reaches(torch.randn(1, HEADS, 7, DIM))[0].mean(1).detach()
+    torch.testing.assert_close(reach[1:] / reach[:-1], torch.full((2,), 4.0))
+    mean = made.start_reach if free else 5.0
+    assert float(reach.mean()) == pytest.approx(mean, rel=1e-5)
+
+
+def test_a_network_is_taken_whole() -> None:
+    made = window(biased=True, spread=4.0)
+    other = window(biased=True)
+    other.load_reach(made)
+    for name, own in other.network.items():
+        assert torch.equal(own, made.network[name]) and not own.requires_grad
+    assert list(other.network) == ["W_p", "U_d", "b_d"] and list(window().network) == ["W_p", "U_d"]
+    with pytest.raises(ValueError, match="the source has no b_d"):
+        other.load_reach(window())
+    with pytest.raises(ValueError, match="W_p must be of shape"):
+        window(reads="stream").load_reach(window())
+
+
+def test_layers_with_one_budget() -> None:
+    """A layer whose tokens ask for more gets more, and the mean over layers is the budget."""
+    layers = [window(pooled=True, biased=True, mean_reach=4, max_reach=50) for _ in range(2)]
+    with torch.no_grad():
+        for layer, asks in zip(layers, (0.0, math.log(3.0)), strict=True):
+            layer.U_d.zero_()
+            layer.b_d.fill_(asks)  # type: ignore[union-attr]
+    pool_budgets(layers)
+    given = inputs()
+    for _ in range(120):
+        for layer in layers:
+            layer(*given)
+    means = [float(layer.eval().reaches(given[0]).detach().mean()) for layer in layers]
+    # Each call moves the factor by a twentieth towards its own layer's.
+    assert means == pytest.approx([2.0, 6.0], rel=0.02)
+    again = deepcopy(nn.ModuleList(layers))
+    assert again[1]._pool[0] is again[0] and layers[1]._pool[0] is layers[0]
+    apart = [window(pooled=True), window()]
+    pool_budgets(apart)
+    assert apart[1]._pool[0] is apart[1]
+
+
+def test_the_stream_has_to_be_given() -> None:
+    with pytest.raises(ValueError, match=r"needs the layer's input.*Setting\(x"):
+        window(reads="stream")(*inputs())
+
+
 @pytest.mark.parametrize("shared", [None, "tokens", "heads"])
-def test_gradients_reach_everything(shared: Any) -> None:
-    made = window(shared=shared).double()
+@pytest.mark.parametrize("reads", ["query", "stream"])
+def test_gradients_reach_everything(reads: Any, shared: Any) -> None:
+    made = window(shared=shared, reads=reads, biased=shared != "heads").double()
     q, k, v = (x.requires_grad_() for x in inputs(1, 9, torch.float64))
-    made(q, k, v).square().sum().backward()
-    for leaf in (q, k, v, made.W_p, made.U_d):
+    x = torch.randn(1, 9, EMBED, dtype=torch.float64, requires_grad=True)
+    made(q, k, v, Setting(x=x)).square().sum().backward()
+    assert (x.grad is not None and shared != "tokens") == (reads == "stream" and shared != "tokens")
+    for leaf in (q, k, v, *made.network.values()):
         assert leaf.grad is not None
         assert leaf.grad.abs().sum() > 0
 
@@ -283,6 +352,11 @@ def test_cuts_where_it_says() -> None:
         ({"mean_reach": 13}, "at most max_reach"),
         ({"budget": "flops"}, "budget must be"),
         ({"shared": "layers"}, "shared must be"),
+        ({"pooled": True, "budget": None, "initial_variance": 1.0}, "pooled is of a budget"),
+        ({"reads": "keys"}, "reads must be 'query' or 'stream', got str 'keys'"),
+        ({"spread": 2.0}, "give biased=True"),
+        ({"spread": 0.0, "biased": True}, "spread must be above 0"),
+        ({"shared": "heads", "biased": True}, "leave out biased"),
         ({"form": "both"}, "form must be one of bias, score, weight"),
         ({"budget": None}, "initial_variance"),
         ({"initial_variance": 1.0}, "initial_variance"),
@@ -321,7 +395,7 @@ def test_nothing_to_share_out(budget: Any, nothing: str) -> None:
 
 @pytest.mark.parametrize("n", [9, 1024, 1025, 2048])
 def test_products_in_pieces_are_the_same(n: int) -> None:
-    from longspan.nn.learned_window import PIECE, _products_in_pieces
+    from longspan.nn.reach_network import PIECE, _products_in_pieces
 
     source = torch.Generator().manual_seed(0)
     x = torch.randn(2, n, 3, 4, generator=source, dtype=torch.float64).transpose(1, 2)

@@ -11,6 +11,7 @@ from longspan.recipes import (
     Planned,
     comparison,
     long_documents,
+    narrow_ideas,
     narrow_windows,
     over_seeds,
     scales,
@@ -153,6 +154,19 @@ def test_narrow_windows_change_one_thing_at_a_time() -> None:
     assert other.task["settings"].pop("global_tokens") is True
     assert centre.task["settings"].pop("global_tokens") is False
     assert other == centre
+
+
+def test_ideas_change_one_thing_and_take_as_many_steps() -> None:
+    plan = narrow_ideas(start="mini", seeds=(0,))
+    assert len(plan.rows) == 18 and len({run.place for run in plan.runs}) == 18
+    first = plan.runs[0].config
+    for run in plan.runs:
+        assert sum(own.steps for own in run.config.stages) == 1400, run.row
+        assert "dev" not in run.config.task["settings"]
+        mechanism = run.config.mechanism
+        assert isinstance(mechanism, dict) and isinstance(first.mechanism, dict)
+        changed = {name for name in mechanism if mechanism[name] != first.mechanism.get(name)}
+        assert (len(run.config.stages) > 1) + (len(changed - {"spread"})) <= 1, run.row
 
 
 @pytest.mark.parametrize(("mean", "heads"), [(16, 12), (16, 4), (8, 1)])

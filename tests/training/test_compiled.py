@@ -69,7 +69,7 @@ def test_what_is_not_finite_is_found(tmp_path: Path) -> None:
 
 def test_a_window_that_follows_is_not_computed_again(tmp_path: Path) -> None:
     own = config_for(tmp_path, stage(checkpointing=True), mechanism=LEARNED, compiled=True)
-    with pytest.raises(ValueError, match="a causal LearnedWindow does not know"):
+    with pytest.raises(ValueError, match="a causal or pooled LearnedWindow does not know"):
         train(own, task=Tiny(objective="next"))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import describe, need_int
-from ..nn import Attention, Mechanism
+from ..nn import Attention, Mechanism, pool_budgets
 from ..patterns import Pattern, Window
 from . import mpnet
 from .attention import PLACE
@@ -81,6 +81,7 @@ def use(
                 "global_projections=False"
             )
     set_global_tokens(model, found, global_tokens)
+    pool_budgets(made.values())
     put(model, found, made)
 
 

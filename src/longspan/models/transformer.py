@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..nn import Attention, Mechanism, MultiheadAttention
+from ..nn import Attention, Mechanism, MultiheadAttention, pool_budgets
 from .block import Block, Surroundings
 from .cache import Cache
 from .config import Config
@@ -52,6 +52,7 @@ class _Stack(nn.Module):
             self.embedding_norm = nn.LayerNorm(config.width, config.norm_eps)
         self.dropout = nn.Dropout(config.dropout)
         own = _listed(mechanisms, config.layers)
+        pool_budgets(own)
         self.blocks = nn.ModuleList(
             Block(config, mechanism, None if cross is None else cross(layer))
             for layer, mechanism in enumerate(own)

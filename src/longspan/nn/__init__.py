@@ -3,7 +3,7 @@
 from .attention import Attention
 from .bigbird import BigBird
 from .full_attention import FullAttention
-from .learned_window import LearnedWindow
+from .learned_window import LearnedWindow, pool_budgets
 from .mechanism import Asked, Mechanism, Setting
 from .multihead import MultiheadAttention
 from .parameter_groups import parameter_groups
@@ -20,4 +20,5 @@ __all__ = [
     "Setting",
     "SlidingWindow",
     "parameter_groups",
+    "pool_budgets",
 ]

@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import describe, need_bool, need_int, need_number
-from ..functional.window import (
-    Budget,
-    takes_budget,
-    takes_network,
-    window_budget,
-    window_shares,
-)
+from ..functional.window import Budget, takes_budget, window_budget
 from ..patterns import Causal, Full, Global, Pattern
 from ..weights import Bell, reach_of, variance_of
 from ..weights.bell import FORMS
 from .budgets import common_factor, room
 from .global_tokens import FewTokens, few_tokens
 from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
+from .reach_network import shares_of_queries, shares_of_stream
 from .running import mean_of_all, recomputing
 
-__all__ = ["LearnedWindow"]
+__all__ = ["LearnedWindow", "pool_budgets"]
 
 BUDGETS = ("reach", "variance", "pairs", None)
 SHARED = ("tokens", "heads", None)
+READS = ("query", "stream")
 
 # How much of the running factor of a causal window each training step replaces.
 MOMENTUM = 0.05
-
-# Tokens whose products with a head's matrix are computed as one.
-PIECE = 1024
 
 
 class LearnedWindow(Mechanism):
@@ -46,7 +39,7 @@ class LearnedWindow(Mechanism):
     for every token and head, with a W_p and a U_d for each head. The network gives *shares*: c is
     the one number, for a sample and layer, with which the budget is met exactly, over all heads and
     real queries. So what was learned with one budget serves with any other. It starts uniform: U_d
-    is 0.
+    is 0. A `biased` network has a number for each head besides, z = U_dᵀ tanh(W_p q) + b_d.
 
     Scores are weighed by the bell (`longspan.weights.Bell`), and unless the window is `soft`, pairs
     beyond the reach do not exist. Global tokens are exempt from both, and their own rows take no
@@ -79,6 +72,14 @@ class LearnedWindow(Mechanism):
         shared: `"heads"`: a token has one reach for all heads, from the mean of their z.
             `"tokens"`: a head has one for all tokens, its network's answer to ones in place of a
             query. None: each token and head has its own.
+        pooled: the layers of a model have one budget together (`pool_budgets`): one may look far
+            where others do not. Their c is one estimate that follows the batches, as a causal
+            window's.
+        reads: what the network reads: `"query"`, each head its own, or `"stream"`, the input of the
+            layer.
+        biased: z has a learned number for each head, whatever its tokens ask for.
+        spread: so many times as far as the first head looks the last one at the start, and those
+            between by equal factors; a biased network's.
         form: how the bell weighs pairs, and
         normalized: whether it is divided by √(2π·variance): see `longspan.weights.Bell`.
         most_global: no sample has more global tokens than this, padded ones not counted. A mask
@@ -109,6 +110,10 @@ class LearnedWindow(Mechanism):
         causal: bool = False,
         soft: bool = False,
         shared: Literal["tokens", "heads"] | None = None,
+        pooled: bool = False,
+        reads: Literal["query", "stream"] = "query",
+        biased: bool = False,
+        spread: float = 1.0,
         form: Literal["bias", "score", "weight"] = "bias",
         normalized: bool = False,
         most_global: int | None = None,
@@ -130,6 +135,10 @@ class LearnedWindow(Mechanism):
             raise ValueError(
                 f"LearnedWindow: shared must be 'tokens', 'heads' or None, got {describe(shared)}"
             )
+        need_bool("LearnedWindow: pooled", pooled)
+        if pooled and budget is None:
+            raise ValueError("LearnedWindow: pooled is of a budget, and budget is None")
+        _check_network(reads, biased, spread, shared)
         if form not in FORMS:
             raise ValueError(
                 f"LearnedWindow: form must be one of {', '.join(FORMS)}, got {describe(form)}"
@@ -149,23 +158,33 @@ class LearnedWindow(Mechanism):
         self.mean_reach, self.max_reach = float(mean_reach), max_reach
         self.threshold, self.budget, self.soft = threshold, budget, soft
         self.is_causal, self.initial_variance = causal, initial_variance
-        self.shared, self.most_global = shared, most_global
+        self.shared, self.pooled, self.most_global = shared, pooled, most_global
+        self.reads, self.biased, self.spread = reads, biased, float(spread)
         self.form, self.normalized = form, normalized
         start = variance_of(mean_reach, threshold) if initial_variance is None else initial_variance
         self.start_reach = variance_of(1.0, threshold) ** -0.5 * start**0.5
-        self.W_p = nn.Parameter(torch.empty(num_heads, self.head_dim, self.head_dim))
+        seen = self.head_dim if reads == "query" else embed_dim
+        self.W_p = nn.Parameter(torch.empty(num_heads, seen, self.head_dim))
         self.U_d = nn.Parameter(torch.zeros(num_heads, self.head_dim))
+        self.b_d = nn.Parameter(self._first_bias()) if biased else None
         for own in self.W_p:
             nn.init.xavier_uniform_(own)
         # What shares are multiplied by where a sequence must not be looked at as a whole.
         # With a dim: compiled programs forget what they write into a float64 without one.
         self.register_buffer("factor", torch.tensor([self.start_reach], dtype=torch.float64))
+        # Whose factor it is: a list, or it would be a part of this one.
+        self._pool = [self]
         self._used_factor: Tensor | None = None
         self.last_reach: Tensor | None = None
 
     @property
     def causal(self) -> bool:
         return self.is_causal
+
+    @property
+    def follows(self) -> bool:
+        """Whether c is an estimate that follows the batches of training."""
+        return (self.is_causal or self.pooled) and self.budget is not None
 
     @property
     def remembers(self) -> int:
@@ -184,34 +203,53 @@ class LearnedWindow(Mechanism):
             "causal": self.is_causal,
             "soft": self.soft,
             "shared": self.shared,
+            "pooled": self.pooled,
+            "reads": self.reads,
+            "biased": self.biased,
+            "spread": self.spread,
             "form": self.form,
             "normalized": self.normalized,
             "most_global": self.most_global,
         }
 
-    def shares(self, q: Tensor) -> Tensor:
-        """r = exp(U_dᵀ tanh(W_p q)), float32 `(B, H, N)`."""
-        if self.shared is None and takes_network(q, self.W_p, self.U_d):
-            return window_shares(q, self.W_p, self.U_d)
-        with torch.autocast(q.device.type, enabled=False):
-            seen = q.new_ones(1, *q.shape[1:2], 1, *q.shape[3:]) if self.shared == "tokens" else q
-            hidden = torch.tanh(_products(seen, self.W_p.float()))
-            z = torch.einsum("bhne,he->bhn", hidden, self.U_d.float())
-            if self.shared == "heads":
-                z = z.mean(1, keepdim=True)
-            return z.exp().expand(q.shape[:3])
+    @property
+    def network(self) -> dict[str, nn.Parameter]:
+        """What the reach is learned by, by name."""
+        found = {"W_p": self.W_p, "U_d": self.U_d, "b_d": self.b_d}
+        return {name: own for name, own in found.items() if own is not None}
+
+    def _first_bias(self) -> Tensor:
+        """Heads that look farther and farther, 1 on average."""
+        steps = torch.linspace(0, 1, self.num_heads, dtype=torch.float64)
+        reach = self.spread**steps
+        # A free window's reach is the root of its share.
+        power = 2 if self.budget is None else 1
+        return (power * (reach / reach.mean()).log()).float()
+
+    def shares(self, q: Tensor, setting: Setting = NO_SETTING) -> Tensor:
+        """r = exp(U_dᵀ tanh(W_p q) + b_d), float32 `(B, H, N)`."""
+        if self.reads == "query":
+            found = shares_of_queries(q, self.W_p, self.U_d, self.shared)
+        elif setting.x is None:
+            raise ValueError(
+                "LearnedWindow: reads='stream' needs the layer's input: call it with "
+                "Setting(x=…), as MultiheadAttention does"
+            )
+        else:
+            found = shares_of_stream(setting.x, self.W_p, self.U_d, self.shared)
+        return found if self.b_d is None else found * self.b_d.float().exp()[:, None]
 
     def reaches(self, q: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         """The real-valued reach c·r of every token and head, before the cap, `(B, H, N)`."""
-        shares = self.shares(q)
-        if not self.is_causal and self._by_kernels(shares):
+        shares = self.shares(q, setting)
+        if not self.follows and self._by_kernels(shares):
             return self._budgeted(shares, setting)[0]
         return self._multiplied(shares, setting)
 
     def _multiplied(self, shares: Tensor, setting: Setting) -> Tensor:
         if self.budget is None:
             return self.start_reach * shares.sqrt()
-        if self.is_causal:
+        if self.follows:
             found = self._standing_factor() * shares.double()
             self._last_shares = shares.detach()
         else:
@@ -220,8 +258,8 @@ class LearnedWindow(Mechanism):
 
     def _widths(self, q: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
         """The variance of every token's bell, and its reach, capped and without gradient."""
-        shares = self.shares(q)
-        if not self.is_causal and self._by_kernels(shares):
+        shares = self.shares(q, setting)
+        if not self.follows and self._by_kernels(shares):
             width = -2 * math.log(self.threshold)
             return self._budgeted(shares, setting, width)[:2]
         reach = self._multiplied(shares, setting)
@@ -257,7 +295,7 @@ class LearnedWindow(Mechanism):
         """The running factor; in a call that is made again, the one that it had."""
         if self._used_factor is None or not recomputing():
             # A copy: the buffer moves on before the gradient comes back.
-            self._used_factor = self.factor.clone()
+            self._used_factor = self._pool[0].factor.clone()
         return self._used_factor
 
     def _factors(self, shares: Tensor, setting: Setting) -> Tensor:
@@ -294,8 +332,7 @@ class LearnedWindow(Mechanism):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         y = super().forward(q, k, v, setting)
-        follows = self.is_causal and self.training and self.budget is not None
-        if follows and not recomputing():
+        if self.follows and self.training and not recomputing():
             self._follow(self._last_shares, setting)
         few = self._bounded(setting)
         return y if few is None else few.marked(y)
@@ -320,7 +357,8 @@ class LearnedWindow(Mechanism):
         else:
             own = self._factors(shares, setting)
         found = mean_of_all(own.pow(power))
-        self.factor.copy_(torch.lerp(self.factor.pow(power), found, MOMENTUM).pow(1 / power))
+        factor = self._pool[0].factor
+        factor.copy_(torch.lerp(factor.pow(power), found, MOMENTUM).pow(1 / power))
 
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         variance, self.last_reach = self._widths(q, setting)
@@ -339,13 +377,12 @@ class LearnedWindow(Mechanism):
         return Asked(pattern, (weight,))
 
     def load_reach(self, source: LearnedWindow | dict[str, Tensor]) -> None:
-        """Takes W_p and U_d from another window, bit by bit, and freezes them: the second stage.
+        """Takes the network of another window, bit by bit, and freezes it: the second stage.
 
         Budget, threshold and length may differ; heads may not.
         """
         own = source.state_dict() if isinstance(source, LearnedWindow) else source
-        for name in ("W_p", "U_d"):
-            mine: nn.Parameter = getattr(self, name)
+        for name, mine in self.network.items():
             if name not in own:
                 raise ValueError(f"load_reach: the source has no {name}, only {sorted(own)}")
             if own[name].shape != mine.shape:
@@ -367,28 +404,35 @@ class LearnedWindow(Mechanism):
         return (
             f"heads={self.num_heads}, mean_reach={self.mean_reach:g}, max_reach={self.max_reach}, "
             f"threshold={self.threshold}, budget={self.budget!r}, causal={self.is_causal}, "
-            f"soft={self.soft}" + ("" if self.shared is None else f", shared={self.shared!r}")
+            f"soft={self.soft}"
+            + ("" if self.shared is None else f", shared={self.shared!r}")
+            + (", pooled=True" if self.pooled else "")
+            + ("" if self.reads == "query" else f", reads={self.reads!r}")
+            + (f", biased=True, spread={self.spread:g}" if self.biased else "")
         )
 
 
-def _products(x: Tensor, matrices: Tensor) -> Tensor:
-    """Each head's vectors by its matrix: `(B, H, N, D)` by `(H, D, E)`, in float32.
+def pool_budgets(mechanisms: Iterable[Mechanism]) -> None:
+    """Gives the pooled windows among a model's mechanisms one budget. `models` do it by themselves.
 
-    On a GPU a long sequence goes in pieces, as if they were samples. In one piece the gradient of a
-    matrix is a product with two short sides and one long one, which is left to a few of its
-    multiprocessors: at 16,384 tokens it took longer than the attention.
+    Each moves the one factor towards its own, in turn, so that it becomes that of their mean.
     """
-    pieces = -(-x.shape[2] // PIECE)
-    if pieces <= 1 or not x.is_cuda:
-        return torch.einsum("bhnd,hde->bhne", x.float(), matrices)
-    return _products_in_pieces(x, matrices, pieces)
+    windows = [own for own in mechanisms if isinstance(own, LearnedWindow) and own.pooled]
+    for window in windows:
+        window._pool = windows[:1]
 
 
-def _products_in_pieces(x: Tensor, matrices: Tensor, pieces: int) -> Tensor:
-    heads, n = x.shape[1:3]
-    x = x.to(torch.float32, memory_format=torch.contiguous_format)
-    if n % PIECE:
-        x = F.pad(x, (0, 0, 0, -n % PIECE))
-    whole = x.unflatten(2, (pieces, PIECE))
-    found = whole @ matrices[:, None].expand(heads, pieces, *matrices.shape[1:])
-    return found.flatten(2, 3)[:, :, :n]
+def _check_network(reads: Any, biased: Any, spread: Any, shared: Any) -> None:
+    if reads not in READS:
+        raise ValueError(f"LearnedWindow: reads must be 'query' or 'stream', got {describe(reads)}")
+    need_bool("LearnedWindow: biased", biased)
+    need_number("LearnedWindow: spread", spread)
+    if not spread > 0:
+        raise ValueError(f"LearnedWindow: spread must be above 0, got {spread}")
+    if spread != 1 and not biased:
+        raise ValueError("LearnedWindow: spread is of a biased network: give biased=True with it")
+    if biased and shared == "heads":
+        raise ValueError(
+            "LearnedWindow: a token that has one reach for all heads (shared='heads') has no use "
+            "for a number of each head: leave out biased"
+        )

@@ -30,7 +30,7 @@ def parameter_groups(
     need_number("parameter_groups: lr", lr)
     need_number("parameter_groups: reach_factor", reach_factor)
     windows = [part for part in model.modules() if isinstance(part, LearnedWindow)]
-    reach = {id(p): p for window in windows for p in (window.W_p, window.U_d) if p.requires_grad}
+    reach = {id(p): p for window in windows for p in window.network.values() if p.requires_grad}
     rest = [p for p in model.parameters() if p.requires_grad and id(p) not in reach]
     groups = [
         {"params": rest, "lr": lr, "name": "rest"},

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from .comparison import MECHANISMS, comparison
 from .long_documents import long_documents
+from .narrow_ideas import narrow_ideas
 from .narrow_windows import narrow_windows
 from .plan import Plan, Planned, over_seeds
 from .quick import quick
@@ -20,6 +21,7 @@ __all__ = [
     "Planned",
     "comparison",
     "long_documents",
+    "narrow_ideas",
     "narrow_windows",
     "over_seeds",
     "quick",
@@ -31,6 +33,7 @@ __all__ = [
 RECIPES: dict[str, Callable[..., Plan]] = {
     "quick": quick,
     "narrow_windows": narrow_windows,
+    "narrow_ideas": narrow_ideas,
     "window_table": window_table,
     "scales": scales,
     "long_documents": long_documents,

@@ -82,8 +82,8 @@ class Learner(nn.Module):
         """How blocks run in training: compiled, or computed again in the backward pass, or both."""
         if compiled and recomputed and any(map(_follows, self.mechanisms())):
             raise ValueError(
-                "compiled and checkpointing: a causal LearnedWindow does not know in a compiled "
-                "block that it is computed again; leave one of the two out"
+                "compiled and checkpointing: a causal or pooled LearnedWindow does not know in a "
+                "compiled block that it is computed again; leave one of the two out"
             )
         if compiled:
             self._compile_blocks()
@@ -127,7 +127,7 @@ def _learns(block: Block) -> bool:
 
 def _follows(mechanism: Mechanism) -> bool:
     """Whether a call changes what the next one does."""
-    return isinstance(mechanism, LearnedWindow) and mechanism.causal
+    return isinstance(mechanism, LearnedWindow) and mechanism.follows
 
 
 def _takes_global(mechanism: Mechanism) -> bool:

@@ -31,7 +31,7 @@ def freeze(model: nn.Module, stage: Stage) -> None:
     if stage.trains == "all":
         return
     windows = [own for own in model.modules() if isinstance(own, LearnedWindow)]
-    reach = {id(p) for window in windows for p in (window.W_p, window.U_d)}
+    reach = {id(p) for window in windows for p in window.network.values()}
     if not reach and stage.trains == "reach":
         raise ValueError(
             f"stage {stage.name!r}: trains='reach', but the model has no learned window"

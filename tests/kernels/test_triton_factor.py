@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan.functional.window import budget_op, window_budget
+from longspan.functional.window import budget_op, left_to_torch, takes_budget, window_budget
 from longspan.kernels import triton as triton_backend
 from longspan.kernels.triton.window import Budget
 from longspan.nn import LearnedWindow, Setting
@@ -252,6 +252,14 @@ def widths(made: LearnedWindow, q: Tensor, setting: Setting) -> list[Tensor]:
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("learned_window.takes_budget", "reach_network.takes_network"):
         monkeypatch.setattr(f"longspan.nn.{name}", lambda *given: False)
+
+
+def test_kernels_can_be_left_out() -> None:
+    shares = shares_of((1, 2, 5), 1.0)
+    assert takes_budget(shares)
+    with left_to_torch():
+        assert not takes_budget(shares)
+    assert takes_budget(shares)
 
 
 @pytest.mark.parametrize("shared", [None, "heads", "tokens"])

@@ -13,10 +13,17 @@ import torch
 from torch import Tensor
 
 from ..kernels.triton import window as kernels
-from ..kernels.triton.window import Budget, takes_budget, takes_network
+from ..kernels.triton.window import Budget, left_to_torch, takes_budget, takes_network
 from .eager import observed, plain
 
-__all__ = ["Budget", "takes_budget", "takes_network", "window_budget", "window_shares"]
+__all__ = [
+    "Budget",
+    "left_to_torch",
+    "takes_budget",
+    "takes_network",
+    "window_budget",
+    "window_shares",
+]
 
 
 def window_shares(q: Tensor, w: Tensor, u: Tensor) -> Tensor:

@@ -57,6 +57,7 @@ def test_the_targets_are_those_that_were_set() -> None:
         "bigbird": [1.2, 1.2],
         "lengths": [15, 15],
         "training": [],
+        "reaches": [],
     }
 
 
@@ -310,3 +311,13 @@ def test_training_is_compared_with_all_pairs() -> None:
     assert len(result.entries) == 6 and len(result.figures) == 10
     assert not [entry.name for entry in result.entries if entry.missing]
     assert all(figure.value is not None and figure.target is None for figure in result.figures)
+
+
+def test_reaches_are_compared_with_pytorchs_operations() -> None:
+    result = ROWS["reaches"].run(bench(peers=True))
+    assert not [entry.name for entry in result.entries if entry.missing]
+    # Small inputs are the same size twice.
+    assert len(result.figures) == 6
+    assert all(figure.value is not None and figure.target is None for figure in result.figures)
+    alone = ROWS["reaches"].run(bench(peers=False))
+    assert len(alone.entries) == 3 and not alone.figures

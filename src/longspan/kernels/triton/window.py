@@ -6,6 +6,9 @@ whether the kernels take the case.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,6 +21,7 @@ __all__ = [
     "Budget",
     "budget_gradient",
     "budgeted",
+    "left_to_torch",
     "share_gradients",
     "shares_of",
     "takes_budget",
@@ -56,6 +60,23 @@ class Budget(NamedTuple):
 INSTALLED = available()
 
 
+class _Local(threading.local):
+    unused = False
+
+
+_LOCAL = _Local()
+
+
+@contextmanager
+def left_to_torch() -> Iterator[None]:
+    """In here, and outside of traced programs, the kernels take nothing: to compare with them."""
+    before, _LOCAL.unused = _LOCAL.unused, True
+    try:
+        yield
+    finally:
+        _LOCAL.unused = before
+
+
 def takes_network(q: Tensor, w: Tensor, u: Tensor) -> bool:
     """Whether `shares_of` computes this."""
     if not takes_budget(q) or w.dtype not in DTYPES or u.dtype not in DTYPES:
@@ -72,7 +93,7 @@ def takes_budget(x: Tensor) -> bool:
         return False
     if torch.compiler.is_compiling():
         return x.is_cuda
-    return x.device.type == ("cpu" if interpreted() else "cuda")
+    return not _LOCAL.unused and x.device.type == ("cpu" if interpreted() else "cuda")
 
 
 @cache

@@ -8,6 +8,7 @@ from .learned import learned_row
 from .lengths import lengths_row
 from .longformer import longformer_row
 from .patterns import bigbird_pattern, first_tokens, pattern_row, scattered_tokens
+from .reaches import reaches_row
 from .row import Row
 from .training import training_row
 from .windows import window_row
@@ -39,6 +40,7 @@ ROWS: dict[str, Row] = {
         longformer_row("longformer-global", tokens=4),
         first_call_row(),
         training_row(),
+        reaches_row(),
         pattern_row("bigbird", "BigBird, blocks of 64, 3 drawn", bigbird_pattern, 1.2),
         pattern_row(
             "global-scattered", "window of 128 and 32 scattered tokens", scattered_tokens, 1.5

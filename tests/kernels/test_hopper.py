@@ -51,6 +51,17 @@ def half(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
     return torch.zeros(shape, dtype=dtype)
 
 
+def by_both(pattern: Pattern, given: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The output and the gradients of q, k, v, g by the kernels, and what they should be."""
+    found = []
+    for backend in ("triton", "reference"):
+        own = [x.double() if backend == "reference" else x for x in given]
+        leaves = [x.detach().requires_grad_() for x in own[:3]]
+        y = ls.attention(*leaves, pattern, backend=backend)
+        found.append([y, *torch.autograd.grad(y, leaves, own[3])])
+    yield from zip(*found, strict=True)
+
+
 @pytest.mark.skipif(not triton_backend.available(), reason="needs triton")
 class TestTakes:
     """Which problems are theirs. The device is not asked for: others are asked before it."""
@@ -343,13 +354,7 @@ class TestOnHopper:
         for name, place in (("q", 100), ("q", 5), ("k", 100), ("v", 100), ("v", 5), ("g", 100)):
             given = [x.clone() for x in inputs]
             given["qkvg".index(name)][0, 1, place, 3] = torch.nan
-            found = []
-            for backend in ("triton", "reference"):
-                own = [x.double() if backend == "reference" else x for x in given]
-                leaves = [x.detach().requires_grad_() for x in own[:3]]
-                y = ls.attention(*leaves, pattern, backend=backend)
-                found.append([y, *torch.autograd.grad(y, leaves, own[3])])
-            for have, wanted in zip(*found, strict=True):
+            for have, wanted in by_both(pattern, given):
                 assert torch.equal(have.isfinite(), wanted.isfinite()), (name, place)
                 calm = wanted.isfinite()
                 torch.testing.assert_close(have.double()[calm], wanted[calm], rtol=2e-2, atol=4e-2)
@@ -357,13 +362,7 @@ class TestOnHopper:
     def test_a_window_for_each_head(self) -> None:
         pattern = PerHead([Window(30, 30), Window(3, 90), Causal(), Window(30, 30)])
         given = [torch.randn(2, 4, 333, 64, device="cuda", dtype=BF16) for _ in range(4)]
-        found = []
-        for backend in ("triton", "reference"):
-            own = [x.double() if backend == "reference" else x for x in given]
-            leaves = [x.detach().requires_grad_() for x in own[:3]]
-            y = ls.attention(*leaves, pattern, backend=backend)
-            found.append([y, *torch.autograd.grad(y, leaves, own[3])])
-        for have, wanted in zip(*found, strict=True):
+        for have, wanted in by_both(pattern, given):
             torch.testing.assert_close(have.double(), wanted, rtol=2e-2, atol=4e-2)
 
     @pytest.mark.parametrize("sign", [1, -1])

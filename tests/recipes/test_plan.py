@@ -39,8 +39,9 @@ def test_places_tell_runs_apart(tmp_path: Path) -> None:
     places = [run.place for run in (one, *others)]
     assert len(set(places)) == len(places)
     assert all(set(place) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for place in places)
-    # Where the runs are kept does not make them others.
+    # Where the runs are kept does not make them others, nor whether blocks are compiled.
     assert replace(one, config=config(output="elsewhere")).place == one.place
+    assert replace(one, config=config(compiled=True)).place == one.place
     assert one.inside(tmp_path).folder == tmp_path / one.place
 
 

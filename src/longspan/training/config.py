@@ -133,9 +133,10 @@ class RunConfig:
 
     def told(self) -> dict[str, Any]:
         """What of it is other than by default: a setting that a later version adds leaves the names
-        of runs as they are.
+        of runs as they are. Compiled or not it is the same run, but for rounding.
         """
         found = _without_defaults(self, self.computes())
+        found.pop("compiled", None)
         stages = zip(self.stages, self.computes()["stages"], strict=True)
         return found | {"stages": [_without_defaults(own, values) for own, values in stages]}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
 import sys
 from typing import Any
 
@@ -110,14 +111,28 @@ def of_window(q: Tensor) -> None:
         factor.budget_gradient(share, real, None, budget, state, share, cut)
 
 
+def check_votes(ptx: str) -> int:
+    """How many branches depend on the vote of one warp. What is done there, up to the next branch
+    or label, must be the sums made anew, and may not concern other warps.
+    """
+    found = ptx.split("longspan_any;\n")[1:]
+    for after in found:
+        _, own = re.split(r"@%p\d+ bra\s+\S+;", after, maxsplit=1)
+        own = re.split(r"\n\$L__BB|\sbra", own, maxsplit=1)[0]
+        assert own.count("ex2.approx") > 8 and "shfl.sync" in own
+        assert not re.search(r"\bbar\.|barrier|\.shared|wgmma", own)
+    return len(found)
+
+
 def main(capability: int) -> None:
     triton.runtime.driver.set_active(Driver(capability))
-    run, seen = JITFunction.run, []
+    run, seen, votes = JITFunction.run, [], list[int]()
 
     def compiled(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         kernel = run(self, *arguments, grid=grid, warmup=True, **options)
         assert kernel.metadata.shared <= MOST_SHARED[capability], self.__name__
         seen.append(self.__name__)
+        votes.append(check_votes(kernel.asm["ptx"]))
         return kernel
 
     JITFunction.run = compiled
@@ -196,6 +211,7 @@ def main(capability: int) -> None:
             assert hopper.takes(own)
             out, limits = hopper.forward(own)
             hopper.backward(own, out, limits, torch.ones_like(out))
+        assert any(votes)
     if capability == 80:
         bell = Bell(variance, threshold=0.5, exempt=Global(3))
         both_ways(launch, problem(Window(64, 64) | Global(3), bell))

@@ -85,7 +85,8 @@ class TestTakes:
         assert self.takes(half(2, 4, 90, 32), *(half(2, 2, 30, 32),) * 2, pattern=pattern)
 
     def test_a_window_for_each_head(self) -> None:
-        assert self.takes(pattern=PerHead([Window(3, 3), Window(9, 0)]))
+        heads = PerHead([Window(3, 3), Window(9, 0)])
+        assert self.takes(pattern=heads) and self.takes(pattern=heads | Global(2))
         assert not self.takes(pattern=PerHead([Window(3, 3), Window(9, 9) | Global(2)]))
 
     def test_documents_that_lie_together(self) -> None:
@@ -359,8 +360,11 @@ class TestOnHopper:
                 calm = wanted.isfinite()
                 torch.testing.assert_close(have.double()[calm], wanted[calm], rtol=2e-2, atol=4e-2)
 
-    def test_a_window_for_each_head(self) -> None:
-        pattern = PerHead([Window(30, 30), Window(3, 90), Causal(), Window(30, 30)])
+    @pytest.mark.parametrize("tokens", [False, True])
+    def test_a_window_for_each_head(self, tokens: bool) -> None:
+        pattern: Pattern = PerHead([Window(30, 30), Window(3, 90), Causal(), Window(30, 30)])
+        if tokens:
+            pattern = pattern | Global(torch.tensor([5, 200], device="cuda"))
         given = [torch.randn(2, 4, 333, 64, device="cuda", dtype=BF16) for _ in range(4)]
         for have, wanted in by_both(pattern, given):
             torch.testing.assert_close(have.double(), wanted, rtol=2e-2, atol=4e-2)

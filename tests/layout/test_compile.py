@@ -314,12 +314,36 @@ def test_tiles_are_listed_where_they_have_pairs() -> None:
     )
 
 
-def test_heads_that_differ_in_intervals_alone_are_one_walk() -> None:
+def test_heads_that_differ_in_windows_alone_share_walks() -> None:
     heads = PerHead([Window(1, 1), Causal(), Window(1, 1), Window(4, 0)])
-    (walk,) = compile_layout(heads, (), 9, 9, torch.device("cpu"), merge=True).walks
+    device = torch.device("cpu")
+    (walk,) = compile_layout(heads, (), 9, 9, device, merge=True).walks
     assert walk.heads is None and walk.instances == 4
     reach = torch.randint(0, 5, (2, 4, 9))
-    cut = compile_layout(heads, (Cut(reach),), 9, 9, torch.device("cpu"), merge=True)
+    cut = compile_layout(heads, (Cut(reach),), 9, 9, device, merge=True)
     assert len(cut.walks) == 1 and cut.walks[0].parts[0].low.shape == (2, 4, 9)
-    other = PerHead([Window(1, 1), Global(2)])
-    assert len(compile_layout(other, (), 9, 9, torch.device("cpu"), merge=True).walks) > 1
+    tokens = Global(torch.tensor([2, 5]))
+    every = compile_layout(heads | tokens, (Cut(reach, tokens),), 9, 9, device, merge=True)
+    alike = compile_layout(Window(1, 1) | tokens, (), 9, 9, device, merge=True)
+    assert [walk.heads for walk in every.walks] == [None, None] == [w.heads for w in alike.walks]
+    other = PerHead([Window(1, 1), Window(1, 1) | Global(2)])
+    assert len(compile_layout(other, (), 9, 9, device, merge=True).walks) > 2
+
+
+HEAD_WINDOWS = [(1, 1), (0, 3), (None, 0), (None, None), (5, 2)]
+
+
+@pytest.mark.parametrize("tokens", [None, Global(2), Global(question_mask(11))], ids=str)
+@pytest.mark.parametrize("within", [None, Causal(), Strided(2)], ids=str)
+@pytest.mark.parametrize(("n", "m"), [(11, 11), (7, 11), (11, 7)])
+def test_windows_of_heads(n: int, m: int, within: Pattern | None, tokens: Pattern | None) -> None:
+    if tokens is not None and tokens != Global(2) and n != m:
+        pytest.skip("a mask of tokens is for queries that are keys")
+    heads: Pattern = PerHead([Window(*sides) for sides in HEAD_WINDOWS])
+    heads = heads if within is None else heads & within
+    heads = heads if tokens is None else heads | tokens
+    layout = compile_layout(heads, (), n, m, torch.device("cpu"), merge=True)
+    batch = max(walk.batch for walk in layout.walks)
+    wanted = heads.dense(n, m).long()
+    found = dense(layout, batch, len(HEAD_WINDOWS))
+    assert torch.equal(found, wanted.expand_as(found))

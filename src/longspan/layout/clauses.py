@@ -32,6 +32,7 @@ from ..patterns import (
     Window,
 )
 from ..patterns.base import same_rank
+from .heads import HeadWindows
 
 __all__ = [
     "Clause",
@@ -184,6 +185,8 @@ def limits_of(pattern: Pattern, i: Tensor, m: int) -> tuple[Tensor | None, Tenso
     if isinstance(pattern, Window):
         low = None if pattern.left is None else i - pattern.left * pattern.dilation
         return low, None if pattern.right is None else i + pattern.right * pattern.dilation
+    if isinstance(pattern, HeadWindows):
+        return pattern.bounds(i, m)
     if isinstance(pattern, BlockWindow):
         own = i.div(pattern.block, rounding_mode="floor")
         return (own - pattern.left) * pattern.block, (own + pattern.right + 1) * pattern.block - 1
@@ -247,6 +250,7 @@ _RULES: dict[type[Pattern], Callable[[Any], list[Clause]]] = {
     Full: lambda p: [Clause()],
     Causal: lambda p: [Clause(limits=(p,))],
     Window: _window,
+    HeadWindows: lambda p: [Clause(limits=(p,))],
     BlockWindow: lambda p: [Clause(limits=(p,))],
     Within: lambda p: [Clause(limits=(p,))],
     Global: _global,

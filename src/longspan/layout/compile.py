@@ -22,6 +22,7 @@ from .clauses import (
     Within,
     Without,
 )
+from .heads import of_all_heads
 from .parts import ALL_ACT, Layout, Order, Part, Walk
 from .pieces import Choice, Frame, NeedsTiles, pieces_of
 from .remembered import remembered
@@ -98,8 +99,33 @@ def _compile(
     per_head = [p for p in (pattern, *(c.exempt for c in cuts)) if isinstance(p, PerHead)]
     if not per_head:
         return _compile_heads(pattern, cuts, n, m, device, merge)
+    count = len(per_head[0].patterns)
+    own = of_all_heads([pattern.of_head(head) for head in range(count)])
+    same = [c for c in (_of_all_heads(cut, count) for cut in cuts) if c is not None]
+    if own is not None and len(same) == len(cuts):
+        return _compile_heads(own, tuple(same), n, m, device, merge)
+    return _compile_apart(pattern, cuts, count, n, m, device, merge)
+
+
+def _of_all_heads(cut: Cut, count: int) -> Cut | None:
+    if cut.exempt is None:
+        return cut
+    found = of_all_heads([cut.exempt.of_head(head) for head in range(count)])
+    return None if found is None else Cut(cut.reach, found)
+
+
+def _compile_apart(
+    pattern: Pattern,
+    cuts: tuple[Cut, ...],
+    count: int,
+    n: int,
+    m: int,
+    device: torch.device,
+    merge: bool,
+) -> Layout:
+    """Compiles for heads that have other parts than others: each kind has walks of its own."""
     groups: list[tuple[list[int], Pattern, tuple[Pattern | None, ...]]] = []
-    for head in range(len(per_head[0].patterns)):
+    for head in range(count):
         own = pattern.of_head(head)
         exempts = tuple(c.exempt and c.exempt.of_head(head) for c in cuts)
         for heads, known, known_exempts in groups:
@@ -108,7 +134,8 @@ def _compile(
                 break
         else:
             groups.append(([head], own, exempts))
-    layouts: list[tuple[list[int], Layout]] = []
+    walks: list[Walk] = []
+    merged, notes = False, []
     for heads, own, exempts in groups:
         cut_here = []
         for cut, exempt in zip(cuts, exempts, strict=True):
@@ -116,58 +143,11 @@ def _compile(
             if reach is not None and reach.shape[1] > 1:
                 reach = reach[:, heads]
             cut_here.append(Cut(reach, exempt))
-        layouts.append((heads, _compile_heads(own, tuple(cut_here), n, m, device, merge)))
-    return _of_all_heads(layouts, n, m)
-
-
-def _of_all_heads(layouts: list[tuple[list[int], Layout]], n: int, m: int) -> Layout:
-    """The layouts of some heads each as one."""
-    merged = any(layout.merged for _, layout in layouts)
-    notes = [
-        f"heads {', '.join(map(str, heads))}: {note}"
-        for heads, layout in layouts
-        for note in layout.notes
-    ]
-    if all(_is_one_interval(layout) for _, layout in layouts):
-        walks: list[Walk] = [_side_by_side(layouts)]
-    else:
-        walks = [
-            Walk(w.queries, w.parts, tuple(heads))
-            for heads, layout in layouts
-            for w in layout.walks
-        ]
+        layout = _compile_heads(own, tuple(cut_here), n, m, device, merge)
+        walks += [Walk(w.queries, w.parts, tuple(heads)) for w in layout.walks]
+        merged |= layout.merged
+        notes += [f"heads {', '.join(map(str, heads))}: {note}" for note in layout.notes]
     return Layout(n, m, tuple(walks), merged, tuple(notes))
-
-
-def _is_one_interval(layout: Layout) -> bool:
-    """Whether a row has one interval of keys, on which every weight acts, and nothing besides."""
-    if len(layout.walks) != 1 or len(layout.walks[0].parts) != 1:
-        return False
-    (walk,) = layout.walks
-    (part,) = walk.parts
-    plain = walk.queries.index is None and part.keys.index is None
-    more = part.allowed is not None or part.documents or part.tiles is not None
-    return plain and not more and part.active == ALL_ACT
-
-
-def _side_by_side(layouts: list[tuple[list[int], Layout]]) -> Walk:
-    """One walk for all heads, which differ in their intervals alone: one launch, not many."""
-    parts = {
-        head: (layout.walks[0].parts[0], number)
-        for heads, layout in layouts
-        for number, head in enumerate(heads)
-    }
-    batch = max(part.low.shape[0] for part, _ in parts.values())
-
-    def of_head(bounds: Tensor, number: int) -> Tensor:
-        own = bounds[:, number if bounds.shape[1] > 1 else 0]
-        return own.expand(batch, -1)
-
-    each = [parts[head] for head in range(len(parts))]
-    low = torch.stack([of_head(part.low, number) for part, number in each], 1)
-    high = torch.stack([of_head(part.high, number) for part, number in each], 1)
-    queries = layouts[0][1].walks[0].queries
-    return Walk(queries, (Part(each[0][0].keys, low, high),))
 
 
 def _compile_heads(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -330,20 +332,29 @@ def test_heads_that_differ_in_windows_alone_share_walks() -> None:
     assert len(compile_layout(other, (), 9, 9, device, merge=True).walks) > 2
 
 
-HEAD_WINDOWS = [(1, 1), (0, 3), (None, 0), (None, None), (5, 2)]
+HEAD_WINDOWS = [(1, 1), (0, 3), (None, 0), (35, 40), (5, 2)]
 
 
-@pytest.mark.parametrize("tokens", [None, Global(2), Global(question_mask(11))], ids=str)
-@pytest.mark.parametrize("within", [None, Causal(), Strided(2)], ids=str)
-@pytest.mark.parametrize(("n", "m"), [(11, 11), (7, 11), (11, 7)])
-def test_windows_of_heads(n: int, m: int, within: Pattern | None, tokens: Pattern | None) -> None:
-    if tokens is not None and tokens != Global(2) and n != m:
-        pytest.skip("a mask of tokens is for queries that are keys")
-    heads: Pattern = PerHead([Window(*sides) for sides in HEAD_WINDOWS])
-    heads = heads if within is None else heads & within
-    heads = heads if tokens is None else heads | tokens
-    layout = compile_layout(heads, (), n, m, torch.device("cpu"), merge=True)
-    batch = max(walk.batch for walk in layout.walks)
-    wanted = heads.dense(n, m).long()
+@pytest.mark.parametrize("merge", [True, False])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        lambda heads: heads,
+        lambda heads: heads & Causal(),
+        lambda heads: heads & Strided(2),
+        lambda heads: heads | Strided(3),
+        lambda heads: heads | Global(2),
+        lambda heads: heads | Global(question_mask(70)),
+        lambda heads: (heads & Causal()) | Strided(5) | Global(1),
+        lambda heads: heads | Random(1, 8, length=70),
+    ],
+    ids=["alone", "causal", "stride", "or a stride", "global", "marked", "several", "drawn"],
+)
+@pytest.mark.parametrize(("n", "m"), [(70, 70), (40, 70)])
+def test_windows_of_heads(n: int, m: int, pattern: Any, merge: bool) -> None:
+    own = pattern(PerHead([Window(*sides) for sides in HEAD_WINDOWS]))
+    layout = compile_layout(own, (), n, m, torch.device("cpu"), merge=merge)
+    wanted = own.dense(n, m).long()
+    batch = max(wanted.shape[0], *(walk.batch for walk in layout.walks))
     found = dense(layout, batch, len(HEAD_WINDOWS))
     assert torch.equal(found, wanted.expand_as(found))

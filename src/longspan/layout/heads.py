@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ..patterns import AllOf, AnyOf, Causal, Full, Pattern, Window
-from ..patterns.base import same_rank
 
 __all__ = ["HeadWindows", "of_all_heads"]
 
@@ -27,9 +26,8 @@ class HeadWindows(Pattern):
         self.sides = sides
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        i, j = same_rank(i, j)
         each = [Window(left, right).contains(i, j, n, m) for left, right in self.sides]
-        return torch.stack(each)[None]
+        return torch.cat(each, dim=1)
 
     def bounds(self, i: Tensor, m: int) -> tuple[Tensor, Tensor]:
         """First and last key of every head's rows, `(1, H, N)`."""

@@ -137,9 +137,10 @@ def _tiles_of_clause(clause: Clause, n: int, m: int) -> Tensor:
     for limit in clause.limits:
         if isinstance(limit, Within):
             continue
+        # Of several heads a tile is touched when one of them touches it.
         first, last = limits_of(limit, i, m)
-        low = low if first is None else torch.maximum(low, first)
-        high = high if last is None else torch.minimum(high, last)
+        low = low if first is None else torch.maximum(low, first.reshape(-1, n).amin(0))
+        high = high if last is None else torch.minimum(high, last.reshape(-1, n).amax(0))
     spare = -n % TILE
     low = F.pad(torch.where(high < low, m, low), (0, spare), value=m)
     high = F.pad(high, (0, spare), value=-1)

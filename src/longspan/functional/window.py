@@ -39,7 +39,7 @@ def window_shares(q: Tensor, w: Tensor, u: Tensor) -> Tensor:
 def window_budget(
     shares: Tensor, real: Tensor | None, whole: Tensor | None, budget: Budget
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What tokens get of a budget, where `takes_budget`; see `kernels.triton.window.budgeted`. Only
+    """What tokens get of a budget, where `takes_budget`; see `kernels.triton.factor.budgeted`. Only
     the first has a gradient.
     """
     if torch.compiler.is_compiling() or observed() or not plain((shares, real, whole)):

@@ -272,7 +272,7 @@ class LearnedWindow(Mechanism):
     def _budgeted(
         self, shares: Tensor, setting: Setting, width: float = 0.0
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`_multiplied` by kernels; see `kernels.triton.window.budgeted`."""
+        """`_multiplied` by kernels; see `kernels.triton.factor.budgeted`."""
         n, squared = shares.shape[2], self.budget == "variance"
         real, tokens = setting.key_padding, setting.global_tokens
         power = 2 if squared else 1

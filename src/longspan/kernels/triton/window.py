@@ -140,16 +140,7 @@ def share_gradients(
 def budgeted(
     shares: Tensor, real: Tensor | None, whole: Tensor | None, budget: Budget
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What tokens get of a budget, from shares, float32 `(B, H, N)`.
-
-    Args:
-        real: which tokens are, bool `(B, N)`, and
-        whole: which see everything, and take no part.
-
-    Returns:
-        Reaches or variances `(B, H, N)`, reaches with their cap, and of each sample what its
-        gradient needs, float64 `(B, 3)`, the factor first.
-    """
+    """See `factor.budgeted`."""
     from . import factor
     from .ahead import compiled_together
 

@@ -31,13 +31,20 @@ NOT_DETERMINISTIC = "ignore:.*does not have a deterministic implementation:UserW
 # PyTorch says so of its own thread for gradients, once.
 NO_CONTEXT = "ignore:Attempting to run cuBLAS, but there was no current CUDA context:UserWarning"
 
+# PyTorch says so of parts of its own: of what compiling imports and looks at, and of every profile.
+OF_PARTS = (
+    "ignore:.torch.jit.script:DeprecationWarning",
+    "ignore:The .grad attribute of a Tensor that is not a leaf Tensor:UserWarning",
+    "ignore:.*Profiler clears events at the end of each cycle:UserWarning",
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") is None:
             continue
-        item.add_marker(pytest.mark.filterwarnings(NOT_DETERMINISTIC))
-        item.add_marker(pytest.mark.filterwarnings(NO_CONTEXT))
+        for expected in (NOT_DETERMINISTIC, NO_CONTEXT, *OF_PARTS):
+            item.add_marker(pytest.mark.filterwarnings(expected))
         if not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 

@@ -132,6 +132,9 @@ class Drop(NamedTuple):
 class Given(NamedTuple):
     """What every kernel of a call reads. `shift` is the first query's position among the keys,
     `each` how many query heads a key head has.
+
+    The last is 1, a constant for Triton: only where a tuple has one of its own does Triton, as it
+    enters loops and branches, know those that lie deeper, as the strides of vectors may.
     """
 
     q: Vectors
@@ -143,6 +146,7 @@ class Given(NamedTuple):
     shift: int
     scale: float
     each: int
+    one: int = 1
 
 
 class Made(NamedTuple):

@@ -7,10 +7,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .outputs import at_limits
+from .outputs import at_limits, load_limits
 from .pairs import (
     BELL_SCORE,
-    LOG2E,
     bell_log,
     interval,
     keys_at,
@@ -43,8 +42,7 @@ def rows_of_tile(
     low, high = interval(part, given.reaches, b, h, place, slot, live, row, i, KINDS, 0, REACHES)
     query = load_tile(given.q, b, h, tile * BM, row, live, MADE.D, MADE.PD, BM, INDEXED, True)
     gradient = load_tile(grad, b, h, tile * BM, row, live, MADE.DV, MADE.PDV, BM, INDEXED, True)
-    limit = tl.load(at_limits(limits, b, h, row), mask=live, other=float("-inf")).to(tl.float32)
-    limit = tl.where(limit == float("-inf"), float("inf"), limit * LOG2E)
+    limit = load_limits(limits, b, h, row, live)
     mean = tl.load(at_limits(means, b, h, row), mask=live, other=0.0)
     return slot, live, row, i, low, high, query, gradient, limit, mean
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .outputs import at_limits, has_broken
+from .outputs import at_limits, has_broken, load_limits
 from .pairs import (
     BELL_SCORE,
-    LOG2E,
     at_turn,
     bell_log,
     careful_dot,
@@ -80,8 +79,7 @@ def _step(
         words = tile_words(part, b, place, slot, entry, KINDS, S)
     query = load_tile(given.q, b, h, tile * BM, row, live, MADE.D, MADE.PD, BM, INDEXED, True)
     gradient = load_tile(grad, b, h, tile * BM, row, live, MADE.DV, MADE.PDV, BM, INDEXED, True)
-    limit = tl.load(at_limits(limits, b, h, row), mask=live, other=float("-inf")).to(tl.float32)
-    limit = tl.where(limit == float("-inf"), float("inf"), limit * LOG2E)
+    limit = load_limits(limits, b, h, row, live)
     mean = tl.load(at_limits(means, b, h, row), mask=live, other=0.0)
     s = tl.dot(query, tl.trans(keys), input_precision=MADE.PRECISION)
     da = tl.dot(gradient, tl.trans(values), input_precision=MADE.PRECISION)

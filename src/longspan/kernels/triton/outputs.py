@@ -11,6 +11,7 @@ import triton.language as tl
 
 from .pairs import (
     LN2,
+    LOG2E,
     at_turn,
     careful_dot,
     interval,
@@ -126,7 +127,8 @@ def _finish(top, total, acc, out, limits, at_rows, own, MADE: tl.constexpr):
     b, h, _, _, _, row, _ = at_rows
     empty = total == 0.0
     y = acc / tl.where(empty, 1.0, total)[:, None]
-    limit = tl.where(empty, float("-inf"), (top + tl.log2(total)) * LN2).to(tl.float64)
+    limit = (top.to(tl.float64) + tl.log2(total).to(tl.float64)) * LN2
+    limit = tl.where(empty, float("-inf"), limit)
     if MADE.MERGED:
         known = tl.load(at_limits(limits, b, h, row), mask=own, other=float("-inf"))
         larger = tl.maximum(known, limit)
@@ -249,3 +251,13 @@ def has_broken(broken, start, count, SPAN: tl.constexpr):
 @triton.jit
 def at_limits(limits, b, h, row):
     return limits.data + b.to(tl.int64) * limits.batch + h.to(tl.int64) * limits.head + row
+
+
+@triton.jit
+def load_limits(limits, b, h, row, live):
+    """Log-sum-exps of some rows, times log2(e); ∞ for a row without pairs: nothing of it exists.
+
+    Rounded last: every rounding is an error of all probabilities of a row.
+    """
+    limit = tl.load(at_limits(limits, b, h, row), mask=live, other=float("-inf"))
+    return tl.where(limit == float("-inf"), float("inf"), limit * LOG2E).to(tl.float32)

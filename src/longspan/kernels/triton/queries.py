@@ -9,14 +9,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .outputs import at_limits, has_broken, some_interval
+from .outputs import at_limits, has_broken, load_limits, some_interval
 from .pairs import (
     ALIBI,
     BELL_BIAS,
     BELL_SCORE,
     BELL_WEIGHT,
     BIAS,
-    LOG2E,
     RAMP,
     at_turn,
     bell_log,
@@ -227,9 +226,7 @@ def _given_rows(given, grad, limits, tile, at_rows, MADE: tl.constexpr):
     gradient = load_tile(
         grad, b, h, start, row, live, MADE.DV, MADE.PDV, MADE.BM, MADE.INDEXED, True
     )
-    limit = tl.load(at_limits(limits, b, h, row), mask=live, other=float("-inf")).to(tl.float32)
-    # A row without pairs: nothing of it exists.
-    limit = tl.where(limit == float("-inf"), float("inf"), limit * LOG2E)
+    limit = load_limits(limits, b, h, row, live)
     return query, gradient, limit
 
 

@@ -164,6 +164,13 @@ class BackendContract:
         self.check(case, dtype)
         self.check(replace(case, patterns=("causal",), weights=(), strided=True), dtype)
 
+    @pytest.mark.parametrize("dtype", FLOATS, ids=str)
+    @pytest.mark.parametrize("normalizer", ["softmax", "1.5"])
+    def test_rows_of_one_pair(self, normalizer: str, dtype: torch.dtype) -> None:
+        size = Size(n=200, m=1, d=4, dv=4)
+        for dropout in (0.0, 0.3):
+            self.check(Case(size, ("full",), normalizer=normalizer, dropout=dropout), dtype)
+
     def test_long_rows_split_over_buffers(self) -> None:
         size = Size(batch=1, key_heads=1, n=40, m=9000, d=16, dv=16)
         self.check(Case(size, ("full",)), torch.float32)

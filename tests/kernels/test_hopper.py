@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import longspan as ls
+from longspan.functional import again
 from longspan.functional.attention import prepared
 from longspan.functional.problems import problem_of
 from longspan.kernels import triton as triton_backend
@@ -412,8 +413,8 @@ class TestOnHopper:
 
     def test_same_bits_again(self, any_order: None) -> None:
         built = Case(sized(64), ("full",), weights=("bell",)).build(BF16, "cuda")
-        first, again = built.run("triton"), built.run("triton")
-        assert all(torch.equal(value, again[name]) for name, value in first.items())
+        first, second = built.run("triton"), built.run("triton")
+        assert all(torch.equal(value, second[name]) for name, value in first.items())
 
     def test_nan_stays_where_it_is_seen(self) -> None:
         pattern = Window(30, 30)
@@ -460,6 +461,28 @@ class TestOnHopper:
             graph.replay()
             for have, wanted in zip(found, step(*new), strict=True):
                 assert torch.equal(have, wanted)
+
+    @pytest.mark.parametrize("learned", [False, True])
+    def test_calls_like_one_before(self, learned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They are played on new tensors, and give what they would have given."""
+        monkeypatch.setattr(again, "_KNOWN", {})
+        monkeypatch.setattr(again, "_TRIES", {})
+
+        def step(seed: int) -> list[Tensor]:
+            torch.manual_seed(seed)
+            q, k, v, grad = (torch.randn(2, 2, 333, 64, device="cuda").to(BF16) for _ in range(4))
+            variance = torch.rand(2, 2, 333, device="cuda") * 900 + 1
+            leaves = [x.requires_grad_() for x in (q, k, v, variance)[: 3 + learned]]
+            bell = Bell(variance, threshold=0.5) if learned else None
+            y = ls.attention(q, k, v, Window(70, 70), weight=bell)
+            return [y.detach(), *torch.autograd.grad(y, leaves, grad)]
+
+        found = [step(seed) for seed in range(5)]
+        (kept,) = again._KNOWN.values()
+        assert kept.notes is not None and len(kept.notes.backwards) == 1
+        monkeypatch.setattr(again, "known", lambda key: None)
+        for seed, have in enumerate(found):
+            assert all(torch.equal(a, b) for a, b in zip(have, step(seed), strict=True))
 
     # torch's compiler itself does what torch warns of.
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -14,9 +14,10 @@ from ..kernels import reference
 from ..normalizers import Normalizer, Softmax
 from ..patterns import Full, Pattern
 from ..weights import Bias, Weight
+from . import again
 from .checks import check_call, check_tensors, check_values, weights_as_tuple
 from .dispatch import Backend, dense_pays, need_backend
-from .eager import attend
+from .eager import attend, attend_again
 from .encoding import Meaning
 from .problems import Settings, dense_problem
 
@@ -114,6 +115,10 @@ def attention(
         TypeError: an argument is of the wrong kind or dtype.
         ValueError: sizes, devices or values do not fit, or no backend takes the call.
     """
+    key = again.key_of(q, k, v, pattern, weight, normalizer, scale, key_padding, dropout, backend)
+    kept = None if key is None else again.known(key)
+    if kept is not None:
+        return attend_again(kept, q, k, v, (weight.variance,) if kept.learned else ())  # type: ignore[union-attr]
     call = prepared(
         q,
         k,
@@ -139,7 +144,10 @@ def attention(
         # Sums are kept in float32 under autocast too.
         with torch.autocast(q.device.type, enabled=False):
             return reference.attend(q, k, v, dense_problem(q, k, call.meaning, settings))
-    return attend(q, k, v, call.meaning, settings, backend)
+    out = attend(q, k, v, call.meaning, settings, backend)
+    if key is not None:
+        again.note(key, q, k, v, call.meaning, settings, backend)
+    return out
 
 
 def attention_map(

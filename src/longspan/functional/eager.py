@@ -8,22 +8,20 @@ or transforms needs neither.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.autograd import forward_ad
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+from torch import Tensor
 
 from . import passes
-from .bare import Bare, bared, whole
+from .again import Kept, note_backward
+from .bare import bared, whole
 from .encoding import Meaning, encode
+from .observed import observed, plain
 from .ops import attention_backward_op, attention_op
 from .problems import Settings
 
-__all__ = ["attend", "observed", "plain"]
-
-PLAIN = (Tensor, nn.Parameter)
+__all__ = ["attend", "attend_again"]
 
 
 def attend(
@@ -37,9 +35,18 @@ def attend(
     if not plain(tensors):
         return _by_operator(q, k, v, meaning, settings, backend)
     if torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in tensors]):
-        kept = _Kept(bare, len(learned), settings.scale, settings.dropout, backend)
+        kept = Kept(bare, len(learned), settings.scale, settings.dropout, backend)
         return _Attention.apply((meaning, kept), *tensors)
     return passes.forward(q, k, v, meaning, settings, backend)[0]
+
+
+def attend_again(kept: Kept, q: Tensor, k: Tensor, v: Tensor, learned: Sequence[Tensor]) -> Tensor:
+    """Attention of a kind that there are notes on: see `again`."""
+    inputs = (q, k, v, *learned)
+    if torch.is_grad_enabled() and any([x.requires_grad for x in inputs]):
+        return _Attention.apply((None, kept), q, k, v, None, None, *learned)
+    assert kept.notes is not None
+    return kept.notes.forward.play(inputs)[0]
 
 
 def _by_operator(
@@ -63,38 +70,11 @@ def _by_operator(
     )[0]
 
 
-def observed() -> bool:
-    """Does anything want to see the operator: a dispatch mode (fake tensors, `make_fx`, counters of
-    FLOPs), a transform of `torch.func`, a tracer, or forward differentiation?
-    """
-    return (
-        is_in_torch_dispatch_mode()
-        or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-        or torch._C._is_tracing()
-    )
-
-
-def plain(tensors: Sequence[Tensor | None]) -> bool:
-    """Are all of these tensors of PyTorch's own, not of a class that sees its operators?"""
-    return all([x is None or type(x) in PLAIN for x in tensors])
-
-
-class _Kept(NamedTuple):
-    """What a backward needs besides tensors; `learned` is how many of those are."""
-
-    bare: Bare
-    learned: int
-    scale: float
-    dropout: float
-    backend: str
-
-
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        call: tuple[Meaning, _Kept],
+        call: tuple[Meaning | None, Kept],
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -103,8 +83,12 @@ class _Attention(torch.autograd.Function):
         *tensors: Tensor,
     ) -> Tensor:
         meaning, kept = call
-        settings = Settings(kept.scale, key_padding, kept.dropout, seed)
-        out, limits = passes.forward(q, k, v, meaning, settings, kept.backend)
+        if meaning is None:
+            assert kept.notes is not None
+            out, limits = kept.notes.forward.play((q, k, v, *tensors))
+        else:
+            settings = Settings(kept.scale, key_padding, kept.dropout, seed)
+            out, limits = passes.forward(q, k, v, meaning, settings, kept.backend)
         ctx.save_for_backward(q, k, v, key_padding, seed, out, limits, *tensors)
         ctx.kept = kept
         ctx.set_materialize_grads(False)
@@ -115,27 +99,34 @@ class _Attention(torch.autograd.Function):
         if grad is None:
             return (None,) * len(ctx.needs_input_grad)
         q, k, v, key_padding, seed, out, limits, *tensors = ctx.saved_tensors
-        bare, count, scale, dropout, backend = ctx.kept
+        bare, count, scale, dropout, backend, notes = ctx.kept
         learned, fixed = tensors[:count], tensors[count:]
         wanted = list(ctx.needs_input_grad[6 : 6 + count])
-        meaning = whole(bare, learned, fixed)
         # The operator says that it has no second derivative.
-        if (
+        by_operator = (
             torch.is_grad_enabled()
             or torch.compiler.is_compiling()
             or observed()
             or not plain((grad, q, k, v, *tensors))
-        ):
-            e = encode(meaning)
+        )
+        inputs = (q, k, v, out, limits, grad, *learned)
+        played = None if by_operator or notes is None else notes.backward(inputs)
+        if played is not None:
+            found = passes.with_learned(played, learned, wanted)
+        elif by_operator:
+            e = encode(whole(bare, learned, fixed))
             found = attention_backward_op(
                 *(grad, out, limits, q, k, v, key_padding, seed, learned, fixed),
                 *(e.ints, e.floats, e.text, scale, dropout, backend, wanted),
             )
         else:
+            meaning = whole(bare, learned, fixed)
             settings = Settings(scale, key_padding, dropout, seed)
             found = passes.backward(
                 grad, out, limits, q, k, v, meaning, settings, backend, learned, wanted
             )
+            if notes is not None:
+                note_backward(notes, inputs, meaning, settings, backend)
         sums = iter(found[3:])
         to_learned = [next(sums) if want else None for want in wanted]
         return (None, *found[:3], None, None, *to_learned, *[None] * len(fixed))

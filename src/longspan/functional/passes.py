@@ -16,7 +16,7 @@ from .dispatch import choose
 from .encoding import Meaning
 from .problems import Settings, problem_of
 
-__all__ = ["backward", "forward"]
+__all__ = ["backward", "forward", "with_learned"]
 
 
 def forward(
@@ -62,6 +62,19 @@ def backward(
             found.append(
                 torch.zeros_like(tensor) if total is None else _summed(total, name, tensor)
             )
+    return found
+
+
+def with_learned(
+    played: Sequence[Tensor], learned: Sequence[Tensor], wanted: Sequence[bool]
+) -> list[Tensor]:
+    """Gradients as `backward` gives them, from those of a call that was played: dq, dk, dv, and
+    that of every bell's variance.
+    """
+    found = list(played[:3])
+    for total, tensor, want in zip(played[3:], learned, wanted, strict=True):
+        if want:
+            found.append(_summed(total, (0, "variance"), tensor))
     return found
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..kernels.triton import window as kernels
 from ..kernels.triton.window import Budget, left_to_torch, takes_budget, takes_network
-from .eager import observed, plain
+from .observed import observed, plain
 
 __all__ = [
     "Budget",

@@ -7,6 +7,7 @@ compute, the backend says why and another takes the call.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
@@ -17,7 +18,15 @@ from torch import Tensor
 
 from ..problem import BellTerm, Problem, RampTerm, RelativeTerm, limits_dtype
 
-__all__ = ["available", "backward", "current", "forward", "interpreted", "unsupported_reasons"]
+__all__ = [
+    "available",
+    "backward",
+    "current",
+    "forward",
+    "interpreted",
+    "noted",
+    "unsupported_reasons",
+]
 
 Wanted = frozenset[tuple[int, str]]
 Gradients = tuple[Tensor, Tensor, Tensor, dict[tuple[int, str], Tensor]]
@@ -102,6 +111,15 @@ def _backward(
 
     given = problem, out, limits, grad, wanted
     return hopper.backward(*given) or launch.backward(*given)
+
+
+def noted(problem: Problem, inputs: Sequence[Tensor], which: str) -> Any:
+    """What a call launched before, to be played with other tensors; None where that is not known.
+    Arguments as for `hopper.noted`.
+    """
+    from . import hopper
+
+    return hopper.noted(problem, inputs, which)
 
 
 def current(device: torch.device) -> AbstractContextManager[Any]:

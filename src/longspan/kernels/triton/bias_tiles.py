@@ -96,7 +96,9 @@ def gradient_after(
             given.terms, given.drop, b, h, row, live, i, key, start, KINDS[0][0], KINDS[0][4],
             TERMS, MADE.DROPOUT, BM, BN,
         )  # fmt: skip
-    _, ds = score_gradient(s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS)
+    _, ds = score_gradient(
+        s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS, query.dtype
+    )
     distance = (key[None, :] - i[:, None]).to(tl.float32)
     for t in tl.static_range(len(TERMS) - 1, WHICH, -1):
         if (KINDS[0][4] >> TERMS[t][1]) & 1:

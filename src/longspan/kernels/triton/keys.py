@@ -96,7 +96,9 @@ def _step(
             given.terms, given.drop, b, h, row, live, i, key, start, KINDS[S][0],
             KINDS[S][4], TERMS, MADE.DROPOUT, BM, MADE.BN,
         )  # fmt: skip
-    p, ds = score_gradient(s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS)
+    p, ds = score_gradient(
+        s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS, query.dtype
+    )
     a = p * factor
     distance = (key[None, :] - i[:, None]).to(tl.float32)
     for t in tl.static_range(len(TERMS)):

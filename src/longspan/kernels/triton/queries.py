@@ -39,17 +39,25 @@ from .pairs import (
     weighed,
 )
 
+# A probability that is 1 in half precision.
+WHOLE = tl.constexpr(1 - 2.0**-13)
+
 
 @triton.jit
-def score_gradient(s, limit, exists, da, factor, mean, FACTORS: tl.constexpr):
+def score_gradient(s, limit, exists, da, factor, mean, FACTORS: tl.constexpr, DTYPE: tl.constexpr):
     """Probabilities, and the gradient of the scores after all weights; `s` and `limit` are times
-    log2(e).
+    log2(e), DTYPE is that of the output.
     """
     p = tl.where(exists, tl.exp2(s - limit[:, None]), 0.0)
     dp = da
     if FACTORS:
         dp = da * factor
-    return p, tl.where(exists, p * (dp - mean[:, None]), 0.0)
+    ds = p * (dp - mean[:, None])
+    if DTYPE.primitive_bitwidth < 32:
+        # The mean is that of the rounded output, and where one pair has all of a row the rounding
+        # would be all that is left.
+        exists &= (p > WHOLE) == 0
+    return p, tl.where(exists, ds, 0.0)
 
 
 @triton.jit
@@ -93,7 +101,9 @@ def _step(
             given.terms, given.drop, b, h, row, live, i, key, start, KINDS[P][0],
             KINDS[P][4], TERMS, MADE.DROPOUT, MADE.BM, BN,
         )  # fmt: skip
-    p, ds = score_gradient(s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS)
+    p, ds = score_gradient(
+        s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS, q.dtype
+    )
     if MEAN:
         return acc, added(added(sums, tl.sum(ds, 1), 0), tl.sum(p, 1), 1)
     distance = (key[None, :] - i[:, None]).to(tl.float32)

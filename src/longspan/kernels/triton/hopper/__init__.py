@@ -5,15 +5,20 @@ everything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, partial
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ...problem import BellTerm, Problem
 
-__all__ = ["available", "backward", "forward", "takes"]
+if TYPE_CHECKING:
+    from .replay import Tape
+
+__all__ = ["available", "backward", "forward", "noted", "takes"]
 
 
 @cache
@@ -79,6 +84,21 @@ def _backward(
     from . import launch
 
     return launch.backward(problem, out, limits, grad) if launch.takes(problem) else None
+
+
+def noted(problem: Problem, inputs: Sequence[Tensor], which: str) -> Tape | None:
+    """What a call launched before, to be played with other tensors, where that is known.
+
+    Args:
+        inputs: q, k, v and, of a backward, the output, the limits and the output's gradient; then
+            the bell's variance, if there is one.
+        which: `"forward"` or `"backward"`.
+    """
+    if not available(problem.q.device):
+        return None
+    from . import replay
+
+    return replay.noted(problem, inputs, which)
 
 
 def _learned(problem: Problem) -> list[Tensor]:

@@ -19,7 +19,7 @@ from ..driver import Launch, Place
 from ..launching import Recording, recorded
 from ..parameters import Unknown
 
-__all__ = ["Tape", "played"]
+__all__ = ["Tape", "noted", "played"]
 
 # Of one layout: calls of other sizes of batches, dtypes, and strides.
 MOST_TAPES = 64
@@ -64,6 +64,10 @@ class Tape:
             return found._replace(offset=found.offset + inside)
 
         self.launches = [Launch(*started, place_of) for started in recording.launches]
+
+    def holds(self) -> bool:
+        """Would the call launch the same now?"""
+        return not configs.overridden()
 
     def play(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Computes it again for other inputs."""
@@ -166,3 +170,10 @@ def played(
     except Unknown:
         tapes[key] = None
     return returned
+
+
+def noted(problem: Problem, inputs: Sequence[Tensor], more: Hashable) -> Tape | None:
+    """The notes on a call, if there are any; arguments as for `played`."""
+    tapes = tapes_of(problem)
+    key = None if tapes is None else key_of(problem, inputs, more)
+    return None if tapes is None or key is None else tapes.get(key)

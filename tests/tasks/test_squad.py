@@ -238,6 +238,35 @@ def test_questions_of_ones_own(tmp_path: Path, kind: str) -> None:
     assert task.prediction_file(outputs) == {"2": "Mariana Trench"}
 
 
+def test_texts_with_marked_clauses(tmp_path: Path) -> None:
+    def marked(text: str, *parts: str) -> list[dict[str, Any]]:
+        return [{"start": text.index(part), "text": part} for part in parts]
+
+    rows: list[dict[str, Any]] = [
+        {"text": RIVER, "clauses": {"Source": marked(RIVER, "the Alps"), "Mouth": []}},
+        {"text": KING, "title": "A king", "clauses": {"Birth": marked(KING, "Munich")}},
+        {"text": SEA, "clauses": {"Depth": marked(SEA, "Mariana Trench", "Trench")}},
+    ]
+    path = tmp_path / "marked.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    task = made(path, by="article")
+    asked = {task.train.question_of(n) for n in range(len(task.train))}
+    assert {(q.id, q.text) for q in asked} == {
+        ("0: Source", "Which part of this text is about Source?"),
+        ("A king: Birth", "Which part of this text is about Birth?"),
+    }
+    outputs = {n: [(*right(task, n), 1.0)] for n in range(len(task.dev)) if right(task, n)[0]}
+    assert task.prediction_file(outputs) == {"2: Depth": "Mariana Trench"}
+    rows[1]["clauses"]["Birth"][0]["start"] += 1
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.warns(UserWarning, match="1 of 4 answers are not where the data says"):
+        made(path)
+    for clauses, message in (([], "lists of places by kind"), ({"Birth": [3]}, "no text 'text'")):
+        path.write_text(json.dumps({"text": KING, "clauses": clauses}))
+        with pytest.raises(ValueError, match=rf"marked\.jsonl.*{message}"):
+            made(path)
+
+
 def test_answers_that_are_not_at_their_offset_are_counted(tmp_path: Path) -> None:
     data = articles()
     data[0]["paragraphs"][1]["qas"][0]["answers"][0]["answer_start"] += 1

@@ -20,6 +20,7 @@ __all__ = [
     "SourceFile",
     "Splits",
     "kind_of",
+    "need_fields",
     "path_of",
     "read_bytes",
     "read_json",
@@ -154,15 +155,20 @@ def read_records(path: Path, needed: Sequence[str]) -> Iterator[Record]:
     empty = True
     for record in found:
         empty = False
-        missing = [name for name in needed if name not in record.values]
-        if missing:
-            raise ValueError(
-                f"{record.place}: no field {missing[0]!r}; "
-                f"there are {', '.join(map(repr, record.values)) or 'none'}"
-            )
+        need_fields(record, needed)
         yield record
     if empty:
         raise ValueError(f"{path} has no records")
+
+
+def need_fields(record: Record, needed: Sequence[str]) -> None:
+    """Raises unless a record has all of these fields."""
+    missing = [name for name in needed if name not in record.values]
+    if missing:
+        raise ValueError(
+            f"{record.place}: no field {missing[0]!r}; "
+            f"there are {', '.join(map(repr, record.values)) or 'none'}"
+        )
 
 
 def splits_of(data: Path, dev: Path | None, kinds: Sequence[str]) -> Splits:

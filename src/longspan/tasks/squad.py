@@ -35,8 +35,9 @@ class Squad(TextTask):
     Args:
         data: a file, several in a list, or a folder with one for training (`train…`) and one to be
             measured on (`dev…`, `val…` or `test…`). A file is SQuAD's JSON (1.1, 2.0,
-            SQuADShifts), or JSONL, CSV or TSV with `question`, `context` and `answer`; plain, .gz
-            or .xz. None for a few articles of SQuAD that ship with longspan.
+            SQuADShifts); JSONL, CSV or TSV with `question`, `context` and `answer`; or JSONL with
+            `text` and `clauses`, such as contracts; plain, .gz or .xz. None for a few articles of
+            SQuAD that ship with longspan.
         dev: the file to be measured on; without any, a tenth of the articles of every file is
             kept for that, the last ones.
         by: a text is a `"paragraph"`, or a whole `"article"`: its paragraphs, joined.

@@ -1,4 +1,4 @@
-"""Questions about texts: SQuAD's JSON, or one's own as JSONL, CSV or TSV."""
+"""Questions about texts: SQuAD's JSON; one's own as JSONL, CSV or TSV; texts with clauses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from .reading import kind_of, read_json, read_records
+from .reading import Record, kind_of, need_fields, read_json, read_records
 
 __all__ = ["JSON_KINDS", "QUESTION_KINDS", "Answer", "Question", "Questions", "read_questions"]
 
@@ -15,6 +15,9 @@ JSON_KINDS = (".json",)
 QUESTION_KINDS = (*JSON_KINDS, ".jsonl", ".ndjson", ".csv", ".tsv")
 
 SHAPE = '{"data": [{"paragraphs": [{"context": …, "qas": […]}]}]}'
+
+# What is asked of a text with marked clauses.
+ABOUT = "Which part of this text is about {}?"
 
 # Between the paragraphs of an article that is read as one text.
 BETWEEN = "\n"
@@ -159,15 +162,21 @@ def _asked(paragraph: Any, place: str, shift: int, found: Questions) -> Iterator
 
 
 def _read_own(path: Path, found: Questions) -> None:
-    """Records with question, context and answer; the answer is found where it first occurs."""
+    """Records with question, context and answer; the answer is found where it first occurs. Or
+    with a text and its clauses.
+    """
     numbers: dict[str, int] = {}
-    for line, record in enumerate(read_records(path, ("question", "context", "answer"))):
+    for line, record in enumerate(read_records(path, ())):
+        if "clauses" in record.values:
+            _read_clauses(record, line, found)
+            continue
+        need_fields(record, ("question", "context", "answer"))
         question = _text(record.values, "question", record.place)
         context = _text(record.values, "context", record.place)
         if context not in numbers:
             numbers[context] = len(found.contexts)
+            found.groups.append(len(found.contexts))
             found.contexts.append(context)
-            found.groups.append(numbers[context])
         given = record.values["answer"]
         texts = [text for text in (given if isinstance(given, list) else [given]) if text]
         if not all(isinstance(text, str) for text in texts):
@@ -183,6 +192,30 @@ def _read_own(path: Path, found: Questions) -> None:
         found.questions.append(
             Question(name, question, numbers[context], tuple(answers), bool(texts))
         )
+
+
+def _read_clauses(record: Record, line: int, found: Questions) -> None:
+    """A text in which places are marked, by what they are about: a question for each kind of which
+    it has any.
+    """
+    text, clauses = _text(record.values, "text", record.place), record.values["clauses"]
+    if not isinstance(clauses, dict):
+        raise ValueError(f"{record.place}: clauses must be lists of places by kind")
+    number, title = len(found.contexts), str(record.values.get("title") or line)
+    found.contexts.append(text)
+    found.groups.append(number)
+    for kind, places in clauses.items():
+        name, answers = f"{title}: {kind}", []
+        for own in places if isinstance(places, list) else [places]:
+            marked = _text(own, "text", f"{record.place}: clauses[{kind!r}]")
+            start = own.get("start")
+            there = isinstance(start, int) and start >= 0 and text.startswith(marked, start)
+            if not there:
+                found.misplaced.append(name)
+            answers.append(Answer(marked, start if there else None))
+        if answers:
+            question = ABOUT.format(kind)
+            found.questions.append(Question(name, question, number, tuple(answers)))
 
 
 def _list(owner: Any, name: str, place: str) -> list[Any]:

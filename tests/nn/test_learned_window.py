@@ -38,10 +38,11 @@ def naive(made: LearnedWindow, q: Tensor, k: Tensor, v: Tensor, setting: Setting
         real = [True] * n if setting.key_padding is None else setting.key_padding[b].tolist()
         tokens = setting.global_tokens
         whole = [False] * n if tokens is None else tokens[b].tolist()
-        share = torch.zeros(heads, n, dtype=torch.float64)
-        for h in range(heads):
+        networks = heads * (2 if made.sided else 1)
+        share = torch.zeros(networks, n, dtype=torch.float64)
+        for h in range(networks):
             for i in range(n):
-                read = q[b, h, i] if setting.x is None else setting.x[b, i]
+                read = q[b, h % heads, i] if setting.x is None else setting.x[b, i]
                 read = torch.ones_like(read) if made.shared == "tokens" else read
                 hidden = torch.tanh(read.double() @ made.W_p[h].double())
                 share[h, i] = float(hidden @ made.U_d[h].double())
@@ -58,11 +59,12 @@ def naive(made: LearnedWindow, q: Tensor, k: Tensor, v: Tensor, setting: Setting
             low, high = (middle, high) if mean < made.mean_reach else (low, middle)
         for h in range(heads):
             for i in range(n):
-                reach = low * float(share[h, i])
-                variance = reach**2 / (-2 * math.log(made.threshold))
-                cut = made.max_reach if made.soft else min(int(reach + 1e-3), made.max_reach)
                 scores, bells, seen = [], [], []
                 for j in range(n):
+                    side = heads if made.sided and j > i else 0
+                    reach = low * float(share[h + side, i])
+                    variance = reach**2 / (-2 * math.log(made.threshold))
+                    cut = made.max_reach if made.soft else min(int(reach + 1e-3), made.max_reach)
                     exempt = whole[i] or whole[j]
                     if not real[j] or (abs(i - j) > cut and not exempt):
                         continue
@@ -94,6 +96,53 @@ def test_formula(soft: bool, tokens: bool) -> None:
     found, expected = made(q, k, v, setting), naive(made, q, k, v, setting)
     torch.testing.assert_close(found[0], expected[0], atol=2e-6, rtol=1e-5)
     torch.testing.assert_close(found[1, :, :22], expected[1, :, :22], atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("reads", ["query", "stream"])
+@pytest.mark.parametrize("form", ["bias", "score", "weight"])
+@pytest.mark.parametrize("tokens", [False, True])
+def test_sides_apart(tokens: bool, form: Any, reads: Any) -> None:
+    made, (q, k, v) = window(sided=True, form=form, reads=reads, soft=reads == "stream"), inputs()
+    real = torch.ones(2, 30, dtype=torch.bool)
+    real[1, 22:] = False
+    whole = torch.zeros(2, 30, dtype=torch.bool)
+    whole[0, :3] = True
+    x = torch.randn(2, 30, EMBED) if reads == "stream" else None
+    setting = Setting(key_padding=real, global_tokens=whole if tokens else None, x=x)
+    found, expected = made(q, k, v, setting), naive(made, q, k, v, setting)
+    torch.testing.assert_close(found[0], expected[0], atol=2e-6, rtol=1e-5)
+    torch.testing.assert_close(found[1, :, :22], expected[1, :, :22], atol=2e-6, rtol=1e-5)
+    assert made.last_sides is not None and made.last_reach is not None
+    assert made.last_sides.shape == (2, 2, HEADS, 30)
+    assert torch.equal(made.last_sides.mean(1), made.last_reach)
+    assert (made.last_sides[:, 0] != made.last_sides[:, 1]).any()
+    found.sum().backward()
+    assert made.U_d.grad is not None and (made.U_d.grad != 0).any(-1).all()
+    again = LearnedWindow(**made.settings)
+    again.load_state_dict(made.state_dict())
+    assert torch.equal(again(q, k, v, setting), found)
+
+
+@pytest.mark.parametrize("budget", ["reach", "variance", "pairs"])
+def test_sides_have_one_budget(budget: Any) -> None:
+    made, n = window(budget=budget, sided=True, biased=True, spread=4.0), 25
+    real = torch.ones(2, 30, dtype=torch.bool)
+    real[:, n:] = False
+    made(*inputs(), Setting(key_padding=real))
+    assert made.last_sides is not None
+    own = made.last_sides.double()[..., :n]
+    i = torch.arange(n)
+    for sides, pairs in zip(own, made.whole_reach()[..., :n].double(), strict=True):
+        if budget == "reach":
+            assert float(sides.mean()) == pytest.approx(5, rel=1e-6)
+            assert 4 <= float(pairs.mean()) <= 5
+        elif budget == "variance":
+            mean = float(variance_of(sides, 0.5).mean())
+            assert mean == pytest.approx(variance_of(5.0, 0.5), rel=1e-6)
+        else:
+            fixed = (i.clamp(max=5) + (n - 1 - i).clamp(max=5)).sum() * HEADS
+            left, right = torch.minimum(sides[0], i), torch.minimum(sides[1], n - 1 - i)
+            assert float((left + right).sum()) == pytest.approx(float(fixed), rel=1e-6)
 
 
 @pytest.mark.parametrize("normalized", [False, True])
@@ -357,6 +406,9 @@ def test_cuts_where_it_says() -> None:
         ({"spread": 2.0}, "give biased=True"),
         ({"spread": 0.0, "biased": True}, "spread must be above 0"),
         ({"shared": "heads", "biased": True}, "leave out biased"),
+        ({"sided": True, "causal": True}, "a causal window has one side"),
+        ({"sided": True, "shared": "heads"}, "leave out sided, or shared"),
+        ({"sided": True, "normalized": True}, "leave out normalized"),
         ({"form": "both"}, "form must be one of bias, score, weight"),
         ({"budget": None}, "initial_variance"),
         ({"initial_variance": 1.0}, "initial_variance"),

@@ -159,7 +159,7 @@ def test_narrow_windows_change_one_thing_at_a_time() -> None:
 
 def test_ideas_change_one_thing_and_take_as_many_steps() -> None:
     plan = narrow_ideas(start="mini", seeds=(0,))
-    assert len(plan.rows) == 18 and len({run.place for run in plan.runs}) == 18
+    assert len(plan.rows) == 20 and len({run.place for run in plan.runs}) == 20
     first = plan.runs[0].config
     for run in plan.runs:
         assert sum(own.steps for own in run.config.stages) == 1400, run.row

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import describe, need_bool, need_int, need_number
 from ..functional.window import Budget, takes_budget, window_budget
-from ..patterns import Causal, Full, Global, Pattern
+from ..patterns import Causal, Full, Global, Pattern, Window
 from ..weights import Bell, reach_of, variance_of
 from ..weights.bell import FORMS
 from .budgets import common_factor, room
@@ -80,6 +80,8 @@ class LearnedWindow(Mechanism):
         biased: z has a learned number for each head, whatever its tokens ask for.
         spread: so many times as far as the first head looks the last one at the start, and those
             between by equal factors; a biased network's.
+        sided: a token may look farther to one side than to the other: each head has a network for
+            its left and one for its right, with one budget for both.
         form: how the bell weighs pairs, and
         normalized: whether it is divided by √(2π·variance): see `longspan.weights.Bell`.
         most_global: no sample has more global tokens than this, padded ones not counted. A mask
@@ -88,7 +90,8 @@ class LearnedWindow(Mechanism):
             rows elsewhere.
 
     Attributes:
-        last_reach: the real-valued reach `(B, H, N)` of the last call, without gradient.
+        last_reach: the real-valued reach `(B, H, N)` of the last call, without gradient; of a sided
+            window the mean of both sides, which are `last_sides`, `(B, 2, H, N)`.
 
     Reference:
         Grown from Yang et al. 2018, "Modeling Localness for Self-Attention Networks" (EMNLP), whose
@@ -114,6 +117,7 @@ class LearnedWindow(Mechanism):
         reads: Literal["query", "stream"] = "query",
         biased: bool = False,
         spread: float = 1.0,
+        sided: bool = False,
         form: Literal["bias", "score", "weight"] = "bias",
         normalized: bool = False,
         most_global: int | None = None,
@@ -139,6 +143,7 @@ class LearnedWindow(Mechanism):
         if pooled and budget is None:
             raise ValueError("LearnedWindow: pooled is of a budget, and budget is None")
         _check_network(reads, biased, spread, shared)
+        _check_sides(sided, causal, shared, normalized)
         if form not in FORMS:
             raise ValueError(
                 f"LearnedWindow: form must be one of {', '.join(FORMS)}, got {describe(form)}"
@@ -160,12 +165,14 @@ class LearnedWindow(Mechanism):
         self.is_causal, self.initial_variance = causal, initial_variance
         self.shared, self.pooled, self.most_global = shared, pooled, most_global
         self.reads, self.biased, self.spread = reads, biased, float(spread)
-        self.form, self.normalized = form, normalized
+        self.form, self.normalized, self.sided = form, normalized, sided
         start = variance_of(mean_reach, threshold) if initial_variance is None else initial_variance
         self.start_reach = variance_of(1.0, threshold) ** -0.5 * start**0.5
         seen = self.head_dim if reads == "query" else embed_dim
-        self.W_p = nn.Parameter(torch.empty(num_heads, seen, self.head_dim))
-        self.U_d = nn.Parameter(torch.zeros(num_heads, self.head_dim))
+        # Of a sided window, those of all heads for the left, and then for the right.
+        networks = num_heads * (2 if sided else 1)
+        self.W_p = nn.Parameter(torch.empty(networks, seen, self.head_dim))
+        self.U_d = nn.Parameter(torch.zeros(networks, self.head_dim))
         self.b_d = nn.Parameter(self._first_bias()) if biased else None
         for own in self.W_p:
             nn.init.xavier_uniform_(own)
@@ -176,6 +183,7 @@ class LearnedWindow(Mechanism):
         self._pool = [self]
         self._used_factor: Tensor | None = None
         self.last_reach: Tensor | None = None
+        self.last_sides: Tensor | None = None
 
     @property
     def causal(self) -> bool:
@@ -207,6 +215,7 @@ class LearnedWindow(Mechanism):
             "reads": self.reads,
             "biased": self.biased,
             "spread": self.spread,
+            "sided": self.sided,
             "form": self.form,
             "normalized": self.normalized,
             "most_global": self.most_global,
@@ -224,12 +233,14 @@ class LearnedWindow(Mechanism):
         reach = self.spread**steps
         # A free window's reach is the root of its share.
         power = 2 if self.budget is None else 1
-        return (power * (reach / reach.mean()).log()).float()
+        found = (power * (reach / reach.mean()).log()).float()
+        return found.repeat(2) if self.sided else found
 
     def shares(self, q: Tensor, setting: Setting = NO_SETTING) -> Tensor:
-        """r = exp(U_dᵀ tanh(W_p q) + b_d), float32 `(B, H, N)`."""
+        """r = exp(U_dᵀ tanh(W_p q) + b_d), float32 `(B, H, N)`; of a sided window `(B, 2·H, N)`."""
         if self.reads == "query":
-            found = shares_of_queries(q, self.W_p, self.U_d, self.shared)
+            seen = torch.cat((q, q), 1) if self.sided else q
+            found = shares_of_queries(seen, self.W_p, self.U_d, self.shared)
         elif setting.x is None:
             raise ValueError(
                 "LearnedWindow: reads='stream' needs the layer's input: call it with "
@@ -240,7 +251,7 @@ class LearnedWindow(Mechanism):
         return found if self.b_d is None else found * self.b_d.float().exp()[:, None]
 
     def reaches(self, q: Tensor, setting: Setting = NO_SETTING) -> Tensor:
-        """The real-valued reach c·r of every token and head, before the cap, `(B, H, N)`."""
+        """The real-valued reach c·r of every token and head, before the cap, as `shares`."""
         shares = self.shares(q, setting)
         if not self.follows and self._by_kernels(shares):
             return self._budgeted(shares, setting)[0]
@@ -324,11 +335,13 @@ class LearnedWindow(Mechanism):
         if self.budget == "variance":
             total = tokens * self.mean_reach**2
             return common_factor(own.double().square(), cap.square(), total, counted).sqrt()
+        if self.sided:
+            heads //= 2
         sides = room(n, real)[:, :, None].expand(2, batch, heads, n)
         caps = sides.clamp(max=self.max_reach).permute(1, 0, 2, 3).reshape(batch, -1)
         both = counts[:, None, None].expand(batch, 2, heads, n).reshape(batch, -1)
         total = torch.where(both, caps.clamp(max=self.mean_reach), 0.0).sum(-1)
-        return common_factor(own.repeat(1, 2), caps, total, both)
+        return common_factor(own if self.sided else own.repeat(1, 2), caps, total, both)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         y = super().forward(q, k, v, setting)
@@ -361,12 +374,27 @@ class LearnedWindow(Mechanism):
         factor.copy_(torch.lerp(factor.pow(power), found, MOMENTUM).pow(1 / power))
 
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
-        variance, self.last_reach = self._widths(q, setting)
+        variance, reach = self._widths(q, setting)
         pattern: Pattern = Causal() if self.is_causal else Full()
         few = self._bounded(setting)
         tokens = setting.global_tokens if few is None else few.positions
         exempt = None if tokens is None else Global(tokens)
-        weight = Bell(
+        if not self.sided:
+            self.last_reach = reach
+            return Asked(pattern, (self._bell(variance, exempt),))
+        self.last_sides = reach.unflatten(1, (2, self.num_heads))
+        self.last_reach = self.last_sides.mean(1)
+        left, right = variance.chunk(2, 1)
+        return Asked(
+            pattern,
+            (
+                self._bell(left, _either(exempt, Window(0, self.max_reach))),
+                self._bell(right, _either(exempt, Window(self.max_reach, 0))),
+            ),
+        )
+
+    def _bell(self, variance: Tensor, exempt: Pattern | None) -> Bell:
+        return Bell(
             variance,
             threshold=None if self.soft else self.threshold,
             max_reach=self.max_reach,
@@ -374,7 +402,6 @@ class LearnedWindow(Mechanism):
             form=self.form,
             normalized=self.normalized,
         )
-        return Asked(pattern, (weight,))
 
     def load_reach(self, source: LearnedWindow | dict[str, Tensor]) -> None:
         """Takes the network of another window, bit by bit, and freezes it: the second stage.
@@ -395,10 +422,14 @@ class LearnedWindow(Mechanism):
             mine.requires_grad_(False)
 
     def whole_reach(self) -> Tensor:
-        """The reach of the last call in whole tokens, as the pairs were cut, int32 `(B, H, N)`."""
+        """The reach of the last call in whole tokens, as the pairs were cut, int32 `(B, H, N)`; of
+        a sided window the mean of both sides, float32.
+        """
         if self.last_reach is None:
             raise RuntimeError("LearnedWindow: there has been no call yet")
-        return reach_of(variance_of(self.last_reach, self.threshold), self.threshold)
+        reach = self.last_reach if self.last_sides is None else self.last_sides
+        found = reach_of(variance_of(reach, self.threshold), self.threshold)
+        return found if self.last_sides is None else found.float().mean(1)
 
     def extra_repr(self) -> str:
         return (
@@ -409,6 +440,7 @@ class LearnedWindow(Mechanism):
             + (", pooled=True" if self.pooled else "")
             + ("" if self.reads == "query" else f", reads={self.reads!r}")
             + (f", biased=True, spread={self.spread:g}" if self.biased else "")
+            + (", sided=True" if self.sided else "")
         )
 
 
@@ -436,3 +468,21 @@ def _check_network(reads: Any, biased: Any, spread: Any, shared: Any) -> None:
             "LearnedWindow: a token that has one reach for all heads (shared='heads') has no use "
             "for a number of each head: leave out biased"
         )
+
+
+def _check_sides(sided: Any, causal: bool, shared: str | None, normalized: bool) -> None:
+    need_bool("LearnedWindow: sided", sided)
+    if sided and causal:
+        raise ValueError("LearnedWindow: a causal window has one side: leave out sided")
+    if sided and shared == "heads":
+        raise ValueError(
+            "LearnedWindow: shared='heads' is one reach for a token: leave out sided, or shared"
+        )
+    if sided and normalized:
+        raise ValueError(
+            "LearnedWindow: a bell of two widths has no one height: leave out normalized, or sided"
+        )
+
+
+def _either(a: Pattern | None, b: Pattern) -> Pattern:
+    return b if a is None else a | b

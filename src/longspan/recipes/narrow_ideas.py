@@ -27,6 +27,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "a number for each head": {"biased": True},
     "heads begin apart": {"biased": True, "spread": SPREAD},
     "reads the stream": {"reads": "stream"},
+    "left and right apart": {"sided": True},
     "one budget for all layers": {"pooled": True},
 }
 

@@ -44,10 +44,7 @@ def fake(name: str, log: list[str], work: Callable[[], object] = lambda: None) -
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    # Modules of kernels are imported once, and tests after here want them interpreted.
-    if not torch.cuda.is_available():
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
+def log(interpreted: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from longspan.kernels.triton import launching
 
     found: list[str] = []

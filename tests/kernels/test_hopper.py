@@ -34,13 +34,7 @@ from .contract import agrees
 
 BF16, FP16 = torch.bfloat16, torch.float16
 
-
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Modules of kernels are imported once, and those after here want them interpreted."""
-    if not torch.cuda.is_available():
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-    yield
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 def problem(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, **options: Any) -> Problem:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from longspan.kernels.triton.hopper.intervals import RowFacts
 
 pytestmark = [
+    pytest.mark.usefixtures("interpreted"),
     pytest.mark.skipif(not triton_backend.available(), reason="needs triton"),
     pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are not interpreted here"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
@@ -28,12 +28,6 @@ pytestmark = [
 
 # What nobody computes: it stays where nothing is repaired.
 MARK = 1234.0
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    yield
 
 
 class Right:

@@ -13,7 +13,10 @@ from torch import Tensor
 
 from longspan.kernels import triton as triton_backend
 
-pytestmark = pytest.mark.skipif(not triton_backend.available(), reason="needs triton")
+pytestmark = [
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.skipif(not triton_backend.available(), reason="needs triton"),
+]
 
 PTX = """
 .visible .entry kernel(
@@ -58,13 +61,6 @@ def compiled(**changes: Any) -> Any:
         asm={"ptx": PTX},
         function=7,
     )
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules of kernels are imported once, and those after here want them interpreted."""
-    if not torch.cuda.is_available():
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
 
 
 class Driver:

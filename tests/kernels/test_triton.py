@@ -99,8 +99,7 @@ class TestTritonBackend(TritonContract):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 class TestInterpretedTriton(TritonContract):
     @pytest.fixture(autouse=True)
-    def _interpreted(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    def _few_programs(self, interpreted: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         # Programs are interpreted one after another: more of them only take longer.
         monkeypatch.setattr("longspan.kernels.triton.bias_launch.ENOUGH_PROGRAMS", 8)
         yield
@@ -196,13 +195,9 @@ class TestSplitTriton(SplitTests):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels themselves run on the GPU here")
 @pytest.mark.skipif(not triton_backend.available(), reason="needs triton")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.usefixtures("interpreted")
 class TestInterpretedSplit(SplitTests):
     contract = TestInterpretedTriton()
-
-    @pytest.fixture(autouse=True)
-    def _interpreted(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-        yield
 
 
 @pytest.mark.skipif(not triton_backend.available(), reason="needs triton")

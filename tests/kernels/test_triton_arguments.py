@@ -11,13 +11,7 @@ from longspan.functional.attention import prepared
 from longspan.functional.problems import problem_of
 from longspan.patterns import Global, Mask, Pattern, SameDocument, Window
 
-
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules of kernels are imported once, and those after here want them interpreted."""
-    if not torch.cuda.is_available():
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 PATTERNS: dict[str, tuple[Pattern, int]] = {
     "one tile of a list": (Mask(torch.tensor([[[[True]]], [[[False]]]]).expand(2, 1, 9, 9)), 9),

@@ -5,7 +5,6 @@ gradients.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,17 +21,11 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WIDTH = -2 * math.log(0.5)
 
 pytestmark = [
+    pytest.mark.usefixtures("interpreted"),
     pytest.mark.skipif(not triton_backend.available(), reason="needs triton"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     *([pytest.mark.gpu] if DEVICE.type == "cuda" else []),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if DEVICE.type == "cpu":
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-    yield
 
 
 @pytest.fixture(params=["one", "many"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -23,17 +22,11 @@ from longspan.weights import Alibi, Bell, Bias, DistanceBias, Ramp, Weight, vari
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 pytestmark = [
+    pytest.mark.usefixtures("interpreted"),
     pytest.mark.skipif(not triton_backend.available(), reason="needs triton"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     *([pytest.mark.gpu] if DEVICE.type == "cuda" else []),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if DEVICE.type == "cpu":
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-    yield
 
 
 def found_by_kernel(weight: Weight) -> Tensor | None:

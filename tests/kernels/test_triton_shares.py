@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,17 +17,11 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 
 pytestmark = [
+    pytest.mark.usefixtures("interpreted"),
     pytest.mark.skipif(not triton_backend.available(), reason="needs triton"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     *([pytest.mark.gpu] if DEVICE.type == "cuda" else []),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if DEVICE.type == "cpu":
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-    yield
 
 
 def network(q: Tensor, w: Tensor, u: Tensor) -> Tensor:

@@ -94,9 +94,9 @@ def _on_current_gpu(x: Tensor) -> bool:
 def key_of(
     q: Any, k: Any, v: Any, pattern: Any, weight: Any, normalizer: Any, scale: Any,
     key_padding: Any, dropout: Any, backend: Any,
-) -> Hashable | None:  # fmt: skip
-    """All that a call's launches depend on; None for one of which no notes are taken. Arguments as
-    for `attention`, not checked yet.
+) -> tuple[Hashable, tuple[Tensor, ...]] | None:  # fmt: skip
+    """All that a call's launches depend on, and the tensors of its weight; None for one of which no
+    notes are taken. Arguments as for `attention`, not checked yet.
     """
     if torch.compiler.is_compiling() or key_padding is not None:
         return None
@@ -132,10 +132,11 @@ def key_of(
     memory = alike((q, k, v, *learned))
     if memory is None:
         return None
-    return (
+    key = (
         pattern, about, scale, backend, q.dtype, k.dtype, v.dtype, q.shape, k.shape, v.shape,
         q.device, k.device, v.device, memory,
     )  # fmt: skip
+    return key, learned
 
 
 def known(key: Hashable) -> Kept | None:

@@ -115,10 +115,10 @@ def attention(
         TypeError: an argument is of the wrong kind or dtype.
         ValueError: sizes, devices or values do not fit, or no backend takes the call.
     """
-    key = again.key_of(q, k, v, pattern, weight, normalizer, scale, key_padding, dropout, backend)
-    kept = None if key is None else again.known(key)
-    if kept is not None:
-        return attend_again(kept, q, k, v, (weight.variance,) if kept.learned else ())  # type: ignore[union-attr]
+    asked = again.key_of(q, k, v, pattern, weight, normalizer, scale, key_padding, dropout, backend)
+    kept = None if asked is None else again.known(asked[0])
+    if asked is not None and kept is not None:
+        return attend_again(kept, q, k, v, asked[1])
     call = prepared(
         q,
         k,
@@ -145,8 +145,8 @@ def attention(
         with torch.autocast(q.device.type, enabled=False):
             return reference.attend(q, k, v, dense_problem(q, k, call.meaning, settings))
     out = attend(q, k, v, call.meaning, settings, backend)
-    if key is not None:
-        again.note(key, q, k, v, call.meaning, settings, backend)
+    if asked is not None:
+        again.note(asked[0], q, k, v, call.meaning, settings, backend)
     return out
 
 

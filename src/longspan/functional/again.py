@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import triton
+from ..kernels.likeness import alike
 from ..normalizers import Softmax
 from ..weights import Bell
 from .bare import Bare, bared
@@ -76,17 +77,6 @@ _KNOWN: dict[Hashable, Kept] = {}
 _TRIES: dict[Hashable, int] = {}
 
 
-def alike(inputs: Sequence[Tensor]) -> Hashable | None:
-    """How tensors lie in memory, and which of them are one; None for any that does not begin at a
-    multiple of 16 bytes.
-    """
-    names = [id(x) for x in inputs]
-    addresses = 0
-    for x in inputs:
-        addresses |= x.data_ptr()
-    return None if addresses & 15 else (*[x.stride() for x in inputs], *map(names.index, names))
-
-
 def _on_current_gpu(x: Tensor) -> bool:
     return x.is_cuda and x.device.index == torch.cuda.current_device()
 
@@ -130,7 +120,7 @@ def key_of(
     ):
         return None
     memory = alike((q, k, v, *learned))
-    if memory is None:
+    if any(memory.misaligned):
         return None
     key = (
         pattern, about, scale, backend, q.dtype, k.dtype, v.dtype, q.shape, k.shape, v.shape,
@@ -174,7 +164,7 @@ def note_backward(
 ) -> None:
     """After a backward that was not played: remembers the backend's notes on it."""
     memory = alike(inputs)
-    if notes.tries >= MOST_TRIES or memory is None:
+    if notes.tries >= MOST_TRIES or any(memory.misaligned):
         return
     notes.tries += 1
     q, k, v = inputs[:3]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 from torch import Tensor
 
+from ...likeness import alike
 from ...problem import BellReach, BellTerm, Problem, SameReach
 from .. import configs
 from ..arguments import captured
@@ -126,14 +127,8 @@ def key_of(problem: Problem, inputs: Sequence[Tensor], more: Hashable) -> Hashab
             weights.append((reach.number, reach.tokens))
         else:
             return None
-    names = [id(x) for x in inputs]
     return (
-        more, q.device, q.dtype, q.shape, k.shape, v.shape, problem.scale,
-        *[x.stride() for x in inputs],
-        *[x.data_ptr() & 15 for x in inputs],
-        # Which of them are one.
-        *map(names.index, names),
-        *weights,
+        more, q.device, q.dtype, q.shape, k.shape, v.shape, problem.scale, alike(inputs), *weights,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from .pairs import (
     at_turn,
     bell_log,
     careful_dot,
+    dot_added,
     head_of,
     interval,
     keys_at,
@@ -111,8 +112,8 @@ def _step(
         dv = careful_dot(tl.trans(a), tl.trans(exists), gradient, dv, BM)
         dk = careful_dot(tl.trans(ds), tl.trans(exists), query, dk, BM)
     else:
-        dv = tl.dot(tl.trans(a.to(gradient.dtype)), gradient, dv, input_precision=MADE.PRECISION)
-        dk = tl.dot(tl.trans(ds.to(query.dtype)), query, dk, input_precision=MADE.PRECISION)
+        dv = dot_added(tl.trans(a.to(gradient.dtype)), gradient, dv, BM, MADE)
+        dk = dot_added(tl.trans(ds.to(query.dtype)), query, dk, BM, MADE)
     return dk, dv
 
 

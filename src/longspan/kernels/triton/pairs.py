@@ -396,6 +396,21 @@ def multiplier(
 
 
 @triton.jit
+def dot_added(a, x, total, K: tl.constexpr, MADE: tl.constexpr):
+    """total + a x.
+
+    In float32 a tile's K products are summed first and then added: one running sum over thousands
+    of rows would be off by the square root of their number. The compiler makes one sum of the two
+    unless it is told how long sums may be.
+    """
+    if x.dtype.primitive_bitwidth < 32:
+        total = tl.dot(a, x, total, input_precision=MADE.PRECISION)
+    else:
+        total += tl.dot(a, x, input_precision=MADE.PRECISION, max_num_imprecise_acc=K)
+    return total
+
+
+@triton.jit
 def careful_dot(a, exists, x, total, K: tl.constexpr):
     """total + a x over the pairs that exist alone, key by key: for tiles with a NaN or an infinity,
     which 0 times must not come near.

@@ -230,6 +230,39 @@ class BackendContract:
         torch.testing.assert_close(y, want)
         assert (y[:, :, 3] == 0).all()
 
+    @pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
+    @pytest.mark.parametrize("variance", [1e-3, 1e-6, 1e-9, 1e-18, 1e-30])
+    def test_keys_far_out_on_a_bell(self, variance: float, dtype: torch.dtype) -> None:
+        n, real = 100, 60
+        if self.refused(Case(Size(1, 2, n=n, m=n)), dtype):
+            return
+        q, k, v = (self.normal(1, 2, n, 8, dtype=dtype) for _ in range(3))
+        grad = torch.randn(1, 2, n, 8).to(self.device, dtype)
+        widths = (variance * (1 + torch.rand(1, 2, n))).to(self.device).requires_grad_()
+        padding = (torch.arange(n) < real).to(self.device)[None]
+        y = self.attention(q, k, v, weight=Bell(widths), key_padding=padding)
+        # The next key has all of a row, its own where it is not padding.
+        next_key = torch.arange(n).clamp(max=real - 1).to(self.device)
+        assert torch.equal(y, v[:, :, next_key])
+        to_q, to_k, to_v, to_widths = torch.autograd.grad(y, (q, k, v, widths), grad)
+        assert all((x == 0).all() for x in (to_q, to_k, to_widths))
+        want = torch.zeros_like(v, dtype=torch.float64).index_add_(2, next_key, grad.double())
+        error = (to_v.double() - want).abs().max().item()
+        assert error <= 8 * torch.finfo(dtype).eps * want.abs().max().item()
+
+    @pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
+    def test_rows_that_a_bias_puts_far_down(self, dtype: torch.dtype) -> None:
+        if self.refused(Case(Size(1, 2, n=70, m=70)), dtype):
+            return
+        for low in (-1e6, -1e9, -1e12):
+            q, k, v = (self.normal(1, 2, 70, 8, dtype=dtype) for _ in range(3))
+            bias = torch.zeros(1, 1, 70, 70, device=self.device)
+            bias[..., 20:40, :] = low
+            y = self.attention(q, k, v, weight=Bias(bias))
+            assert y.isfinite().all() and (y.abs() <= v.abs().max() * 1.01).all()
+            for found in torch.autograd.grad(y, (q, k, v), torch.randn_like(y)):
+                assert found.isfinite().all() and found.abs().max() < 1e3
+
     @pytest.mark.parametrize("pattern", [Window(3, 3), Window(3, 3) | Global(1)], ids=str)
     @pytest.mark.parametrize("normalizer", [Softmax(), Entmax(1.5)], ids=str)
     def test_nan_stays_where_it_is_seen(

@@ -36,7 +36,7 @@ class Right:
     Attributes:
         out, dq, dk, dv: of the gradient `grad`. `to_bells` is each row's share of the variance's
             gradient, or None.
-        limits: log-sum-exps without the normalisation of bells.
+        limits: log-sum-exps, times log2(e), without the normalisation of bells.
         stats: what the kernel of queries leaves for that of keys.
     """
 
@@ -70,7 +70,7 @@ class Right:
         self.stride = -(-asked.q.shape[2] // 4) * 4 + 4
         self.stats = torch.full((asked.q[..., 0, 0].numel(), NUMBERS, self.stride), math.nan)
         n = asked.q.shape[2]
-        limits = torch.where(self.limits == -math.inf, math.inf, self.limits / math.log(2))
+        limits = torch.where(self.limits == -math.inf, math.inf, self.limits)
         self.stats[:, 0, :n] = limits.flatten(0, 1).float()
         self.stats[:, 1, :n] = (self.out * self.grad).sum(3).flatten(0, 1).float()
         if variance is not None:
@@ -87,7 +87,7 @@ class Right:
             distance = torch.arange(m) - torch.arange(m - n, m)[:, None]
             bell = distance.square() / (2 * variance.double()[..., None])
             s = s - torch.where(self.asked.exempt, 0.0, bell)
-        return torch.where(self.asked.exists, s, -math.inf).logsumexp(3)
+        return torch.where(self.asked.exists, s, -math.inf).logsumexp(3) / math.log(2)
 
 
 def repair_forward(right: Right, out: Tensor, limits: Tensor) -> None:

@@ -287,6 +287,24 @@ def test_free_window_starts_where_it_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize("budget", ["reach", "variance", "pairs", None])
+def test_no_reach_is_so_short_that_it_has_no_gradient(budget: Any) -> None:
+    start = 3.0 if budget is None else None
+    made = LearnedWindow(
+        EMBED, HEADS, mean_reach=5, max_reach=12, soft=True, budget=budget, initial_variance=start
+    )
+    with torch.no_grad():
+        made.W_p.normal_(std=100.0)
+        made.U_d.normal_(std=1000.0)
+    q, k, v = (x.requires_grad_() for x in inputs())
+    real = (torch.arange(30) < 20).expand(2, 30)
+    y = made(q, k, v, Setting(key_padding=real))
+    assert made.last_reach is not None
+    assert float(made.last_reach.min()) == pytest.approx(1e-6)
+    found = torch.autograd.grad(y, [q, k, v, *made.parameters()], torch.randn_like(y))
+    assert y.isfinite().all() and all(x.isfinite().all() for x in found)
+
+
 def test_global_rows_take_no_part_in_the_budget() -> None:
     made = window()
     whole = torch.zeros(2, 30, dtype=torch.bool)

@@ -13,10 +13,19 @@ import torch
 from torch import Tensor
 
 from ..kernels.triton import window as kernels
-from ..kernels.triton.window import Budget, left_to_torch, takes_budget, takes_network
+from ..kernels.triton.window import (
+    LARGEST_EXPONENT,
+    SHORTEST,
+    Budget,
+    left_to_torch,
+    takes_budget,
+    takes_network,
+)
 from .observed import observed, plain
 
 __all__ = [
+    "LARGEST_EXPONENT",
+    "SHORTEST",
     "Budget",
     "left_to_torch",
     "takes_budget",

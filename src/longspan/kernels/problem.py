@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..layout import Existence, Layout
+from ..weights.conversions import NARROWEST
 
 __all__ = [
     "ALPHA",
@@ -60,8 +61,10 @@ class BellTerm(Term):
 
     @cached_property
     def variance(self) -> Tensor:
-        """What was given, NaN where it is not above 0, so that such rows become NaN."""
-        return torch.where(self.given > 0, self.given, math.nan)
+        """What was given, no narrower than a bell can be; NaN where it is not above 0, so that such
+        rows become NaN.
+        """
+        return torch.where(self.given > 0, self.given.clamp(min=NARROWEST), math.nan)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import describe, need_bool, need_int, need_number
-from ..functional.window import Budget, takes_budget, window_budget
+from ..functional.window import SHORTEST, Budget, takes_budget, window_budget
 from ..patterns import Causal, Full, Global, Pattern, Window
 from ..weights import Bell, reach_of, variance_of
 from ..weights.bell import FORMS
@@ -251,7 +251,9 @@ class LearnedWindow(Mechanism):
         return found if self.b_d is None else found * self.b_d.float().exp()[:, None]
 
     def reaches(self, q: Tensor, setting: Setting = NO_SETTING) -> Tensor:
-        """The real-valued reach c·r of every token and head, before the cap, as `shares`."""
+        """The real-valued reach c·r of every token and head, at least 10⁻⁶, before the cap, as
+        `shares`.
+        """
         shares = self.shares(q, setting)
         if not self.follows and self._by_kernels(shares):
             return self._budgeted(shares, setting)[0]
@@ -259,13 +261,13 @@ class LearnedWindow(Mechanism):
 
     def _multiplied(self, shares: Tensor, setting: Setting) -> Tensor:
         if self.budget is None:
-            return self.start_reach * shares.sqrt()
+            return (self.start_reach * shares.sqrt()).clamp(min=SHORTEST)
         if self.follows:
             found = self._standing_factor() * shares.double()
             self._last_shares = shares.detach()
         else:
             found = self._factors(shares, setting)[:, None, None] * shares.double()
-        return found.float()
+        return found.float().clamp(min=SHORTEST)
 
     def _widths(self, q: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
         """The variance of every token's bell, and its reach, capped and without gradient."""

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..functional.window import takes_network, window_shares
+from ..functional.window import LARGEST_EXPONENT, takes_network, window_shares
 
 __all__ = ["shares_of_queries", "shares_of_stream"]
 
@@ -16,7 +16,8 @@ PIECE = 1024
 
 def shares_of_queries(q: Tensor, w: Tensor, u: Tensor, shared: str | None) -> Tensor:
     """r = exp(uᵀ tanh(w q)), float32 `(B, H, N)`, from q `(B, H, N, D)`, w `(H, D, D)` and u
-    `(H, D)`; or, `shared`, from ones in place of q, or from the mean of all heads' exponents.
+    `(H, D)`; or, `shared`, from ones in place of q, or from the mean of all heads' exponents. An
+    exponent beyond ±60 counts as that.
     """
     if shared is None and takes_network(q, w, u):
         return window_shares(q, w, u)
@@ -37,7 +38,8 @@ def shares_of_stream(x: Tensor, w: Tensor, u: Tensor, shared: str | None) -> Ten
 
 def _exponential(inner: Tensor, u: Tensor, shared: str | None) -> Tensor:
     z = torch.einsum("bhne,he->bhn", torch.tanh(inner), u.float())
-    return (z.mean(1, keepdim=True) if shared == "heads" else z).exp()
+    z = z.mean(1, keepdim=True) if shared == "heads" else z
+    return z.clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp()
 
 
 def _products(x: Tensor, matrices: Tensor) -> Tensor:

@@ -26,6 +26,8 @@ from .stage import Stage
 
 __all__ = ["Place", "Stepper", "run_steps"]
 
+RandomState = tuple[Tensor, Tensor | None]
+
 ADVICE = "A smaller learning rate, a longer warmup or float32 may help."
 
 
@@ -126,7 +128,7 @@ class Stepper:
             torch.nn.utils.clip_grads_with_norm_(self.weights, self.stage.clip, norm)
         return norm
 
-    def blame(self, batches: list[Batch], state: Tensor) -> str:
+    def blame(self, batches: list[Batch], state: RandomState) -> str:
         """Where a step that went wrong began; makes it again with the same draws."""
 
         with unsharded(self.learner) as learner:
@@ -134,7 +136,7 @@ class Stepper:
         answers = gathered(found, self.accelerator.device)
         return next((own for own in answers if own != NOT_AGAIN), found)
 
-    def blame_refused(self, batches: list[Batch], state: Tensor, error: ValueError) -> str:
+    def blame_refused(self, batches: list[Batch], state: RandomState, error: ValueError) -> str:
         """The same for a step that was refused on the way to a loss: a reach is no NaN. Other
         processes may be elsewhere, and are not asked. An error of another kind is raised again.
         """
@@ -147,11 +149,14 @@ class Stepper:
         self,
         learner: Learner,
         batches: list[Batch],
-        state: Tensor,
+        state: RandomState,
         error: ValueError | None = None,
     ) -> str:
         def again() -> Tensor:
-            torch.set_rng_state(state)
+            host, own = state
+            torch.set_rng_state(host)
+            if own is not None:
+                torch.cuda.set_rng_state(own, self.accelerator.device)
             losses = []
             for given in batches:
                 batch, padded = on_device(given, self.accelerator.device)
@@ -190,7 +195,7 @@ def run_steps(
     begin, before = time.perf_counter(), place.seconds
     with progress(stage.name, place.done, stage.steps, mine == 0) as shown:
         while place.done < stage.steps:
-            state = torch.get_rng_state()
+            state = _random_state(device)
             start = time.perf_counter()
             lists = sampler.step(place.done, stage.batch, stage.accumulate, mine, processes)
             batches = [task.batch(numbers, "train") for numbers in lists]
@@ -219,6 +224,12 @@ def run_steps(
                 place.since = place.seconds
             if last or _due(place.done, stage.save_every):
                 save()
+
+
+def _random_state(device: torch.device) -> RandomState:
+    """Of torch's generators: dropout draws on the device."""
+    own = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return torch.get_rng_state(), own
 
 
 def _due(done: int, every: int | None) -> bool:

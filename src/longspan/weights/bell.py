@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from ..errors import describe, need_bool, need_int, need_number, need_tensor
 from ..patterns import Pattern
 from .base import Place, Weight, check_exempt, check_per_query, per_query
-from .conversions import check_threshold
+from .conversions import NARROWEST, check_threshold
 
 __all__ = ["Bell"]
 
@@ -26,7 +27,8 @@ class Bell(Weight):
 
     Args:
         variance: above 0; a number, or a float tensor that broadcasts to `(B, H, N)`. Float32
-            whatever q is.
+            whatever q is. One below 10⁻¹² counts as 10⁻¹², without gradient: such a bell leaves
+            nothing but its own token, or the next where that is missing.
         threshold: between 0 and 1; None cuts nothing.
         max_reach: the most tokens each side. It changes the cut, never the variance.
         exempt: a pattern whose pairs are neither cut nor weighted (global tokens).
@@ -79,6 +81,8 @@ class Bell(Weight):
     def log_curve(self, place: Place) -> Tensor:
         """ln U, `(B|1, H|1, N, M)`."""
         variance = per_query(self.variance, place.q)
+        narrow = (variance > 0) & (variance < NARROWEST)
+        variance = torch.where(narrow, NARROWEST, variance)
         curve = -place.offset.to(place.q.dtype).square() / (2 * variance)
         return curve - (2 * math.pi * variance).log() / 2 if self.normalized else curve
 

@@ -10,11 +10,14 @@ from torch import Tensor
 
 from ..errors import describe, need_number
 
-__all__ = ["check_threshold", "reach_of", "variance_of"]
+__all__ = ["NARROWEST", "check_threshold", "reach_of", "variance_of"]
 
 # Keeps a distance that rounding put just outside its own edge: see `reach_of`.
 SLACK = 1e-3
 FARTHEST = 2**30
+# A narrower bell counts as this one: a token next to its own has exp(−5·10¹¹) of it, and float32
+# can still square the variance.
+NARROWEST = 1e-12
 
 
 @overload

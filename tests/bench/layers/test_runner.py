@@ -179,5 +179,5 @@ def test_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_encoders_are_compiled_and_timed_on_a_real_device(any_order: None) -> None:
     pytest.importorskip("transformers")
     report = run(device="cuda", quick=True)
-    assert [outcome.missing for outcome in report.outcomes] == [""] * 6
+    assert report.outcomes and not any(outcome.missing for outcome in report.outcomes)
     assert all(outcome.both is not None for outcome in report.outcomes)

@@ -78,19 +78,24 @@ def options(kernel: str, made: Made, itemsize: int) -> dict[str, int]:
     """Launch options of a kernel, `"outputs"`, `"queries"`, `"keys"` or, of biases' gradients,
     `"pairs"` and `"sums"`.
     """
+    # A score and its row's largest are to be the same number wherever they are computed. Products
+    # that run into sums round once here and twice there; of scores alone, in half precision, that
+    # is less than their own error, but weights may make them as large as they like.
+    fused = {"enable_fp_fusion": itemsize == 2 and not made.TERMS}
     if kernel in _OVERRIDES:
-        return dict(_OVERRIDES[kernel])
+        return fused | _OVERRIDES[kernel]
     channels = made.PD + made.PDV
     lean = not made.TERMS and not made.DROPOUT and channels <= 128 and itemsize == 2
     if kernel != "keys" and lean:
         # Several parts do not fit into 128 registers.
-        return {"num_warps": 4, "num_stages": 2, "maxnreg": 128 if len(made.KINDS) == 1 else 168}
+        registers = 128 if len(made.KINDS) == 1 else 168
+        return fused | {"num_warps": 4, "num_stages": 2, "maxnreg": registers}
     width = channels * itemsize * max(made.BM, made.BN) // 64
     stages = 3 if width <= MOST_FOR_THREE_STAGES else 2
     if kernel == "pairs" and 2 * width > MOST_FOR_THREE_STAGES:
         # Rows are loaded in every turn too, not keys alone.
         stages -= 1
-    return {"num_warps": 4, "num_stages": stages}
+    return fused | {"num_warps": 4, "num_stages": stages}
 
 
 def hopper_options(kernel: str, channels: int) -> HopperOptions:

@@ -23,7 +23,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from . import window
+
 TRIED = tl.constexpr(16)
+SHORTEST = tl.constexpr(window.SHORTEST)
 # How near one another bounds of c are when they are one: results are float32.
 NEAR = tl.constexpr(2.0**-27)
 
@@ -89,6 +92,7 @@ def _written(out, capped, place, live, share, c, MOST: tl.constexpr, WIDTH: tl.c
     """The reach of tokens, or its variance, and the reach with its cap."""
     reach = (c * share.to(tl.float64)).to(tl.float32)
     # NaN stays what it is.
+    reach = tl.where(reach < SHORTEST, SHORTEST, reach)
     tl.store(capped + place, tl.where(reach > MOST, MOST, reach), mask=live)
     if WIDTH > 0.0:
         wide = reach.to(tl.float64)

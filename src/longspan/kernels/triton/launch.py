@@ -46,7 +46,7 @@ def _launch(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: 
     itemsize, leaves = arguments[0].q.data.element_size(), Leaves(arguments)
     more = options(name, made, itemsize)
     launch(KERNELS[name], grid, arguments, {"MADE": made}, leaves, **more)
-    repair(name, grid, arguments, made, leaves)
+    repair(name, grid, arguments, made, leaves, bool(more["enable_fp_fusion"]))
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:

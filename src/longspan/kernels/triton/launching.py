@@ -229,7 +229,7 @@ def _compiled(
     kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
     # From Triton 3.10 on products and sums are fused only where that is said; 3.9 warns of it.
-    return kernel.warmup(*arguments, grid=grid, enable_fp_fusion=True, **options)
+    return kernel.warmup(*arguments, grid=grid, **{"enable_fp_fusion": True} | options)
 
 
 def _kernel(compiled: Any, arguments: tuple[Any, ...]) -> Kernel | None:

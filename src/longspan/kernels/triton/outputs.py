@@ -122,23 +122,29 @@ def _all_keys(q, given, parts, at_rows, tile, chunk, MADE: tl.constexpr):
 
 
 @triton.jit
+def _power(x):
+    """2 to the x in float64, of which CUDA has no power of two."""
+    return tl.exp(x * LN2)
+
+
+@triton.jit
 def _finish(top, total, acc, out, limits, at_rows, own, MADE: tl.constexpr):
     """Writes rows of which every pair is summed."""
     b, h, _, _, _, row, _ = at_rows
     empty = total == 0.0
     y = acc / tl.where(empty, 1.0, total)[:, None]
-    limit = (top.to(tl.float64) + tl.log2(total).to(tl.float64)) * LN2
+    limit = top.to(tl.float64) + tl.log2(total).to(tl.float64)
     limit = tl.where(empty, float("-inf"), limit)
     if MADE.MERGED:
         known = tl.load(at_limits(limits, b, h, row), mask=own, other=float("-inf"))
         larger = tl.maximum(known, limit)
         safe = tl.where(larger == float("-inf"), 0.0, larger)
-        both = safe + tl.log(tl.exp(known - safe) + tl.exp(limit - safe))
+        both = safe + tl.log(_power(known - safe) + _power(limit - safe)) * LOG2E
         both = tl.where(larger == float("-inf"), float("-inf"), both)
         base = tl.where(larger == float("-inf"), 0.0, both)
         before = load_rows(out, b, h, row, own, MADE.DV, MADE.PDV)
-        y = y * tl.exp(limit - base).to(tl.float32)[:, None]
-        y += before * tl.exp(known - base).to(tl.float32)[:, None]
+        y = y * _power(limit - base).to(tl.float32)[:, None]
+        y += before * _power(known - base).to(tl.float32)[:, None]
         limit = both
     store_rows(out, y, b, h, row, own, MADE.DV, MADE.PDV, False)
     tl.store(at_limits(limits, b, h, row), limit, mask=own)
@@ -255,9 +261,6 @@ def at_limits(limits, b, h, row):
 
 @triton.jit
 def load_limits(limits, b, h, row, live):
-    """Log-sum-exps of some rows, times log2(e); ∞ for a row without pairs: nothing of it exists.
-
-    Rounded last: every rounding is an error of all probabilities of a row.
-    """
+    """Log-sum-exps of some rows; ∞ for a row without pairs: nothing of it exists."""
     limit = tl.load(at_limits(limits, b, h, row), mask=live, other=float("-inf"))
-    return tl.where(limit == float("-inf"), float("inf"), limit * LOG2E).to(tl.float32)
+    return tl.where(limit == float("-inf"), float("inf"), limit).to(tl.float32)

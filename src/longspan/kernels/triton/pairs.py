@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from ...weights import conversions
+
 BELL_BIAS = tl.constexpr(0)
 BELL_SCORE = tl.constexpr(1)
 BELL_WEIGHT = tl.constexpr(2)
@@ -25,6 +27,7 @@ ALIBI = tl.constexpr(6)
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
+NARROWEST = tl.constexpr(conversions.NARROWEST)
 LOWEST_RAMP = tl.constexpr(1.1754944e-38)
 
 
@@ -269,7 +272,7 @@ def tile_words(part, b, place, slot, entry, KINDS: tl.constexpr, P: tl.constexpr
 def variance_of(term, b, h, row, live):
     """A bell's variance for some rows, NaN where it is not above 0."""
     variance = tl.load(at(term, b, h, row), mask=live, other=1.0)
-    return tl.where(variance > 0.0, variance, float("nan"))
+    return tl.where(variance > 0.0, tl.maximum(variance, NARROWEST), float("nan"))
 
 
 @triton.jit

@@ -39,25 +39,29 @@ from .pairs import (
     weighed,
 )
 
-# A probability that is 1 in half precision.
+# Probabilities that are 1, in half precision and in float32.
 WHOLE = tl.constexpr(1 - 2.0**-13)
+WHOLE_IN_FLOAT32 = tl.constexpr(1 - 2.0**-22)
 
 
 @triton.jit
 def score_gradient(s, limit, exists, da, factor, mean, FACTORS: tl.constexpr, DTYPE: tl.constexpr):
     """Probabilities, and the gradient of the scores after all weights; `s` and `limit` are times
     log2(e), DTYPE is that of the output.
+
+    No probability is above 1, whatever the scores: where float32 has no number between two of them
+    and a pair had a last bit more in the forward, it would be infinite.
     """
-    p = tl.where(exists, tl.exp2(s - limit[:, None]), 0.0)
+    below = tl.minimum(s - limit[:, None], 0.0, propagate_nan=tl.PropagateNan.ALL)
+    p = tl.where(exists, tl.exp2(below), 0.0)
     dp = da
     if FACTORS:
         dp = da * factor
     ds = p * (dp - mean[:, None])
-    if DTYPE.primitive_bitwidth < 32:
-        # The mean is that of the rounded output, and where one pair has all of a row the rounding
-        # would be all that is left.
-        exists &= (p > WHOLE) == 0
-    return p, tl.where(exists, ds, 0.0)
+    # The mean is that of the rounded output, and where one pair has all of a row the rounding would
+    # be all that is left. A NaN stays.
+    whole = (p > (WHOLE if DTYPE.primitive_bitwidth < 32 else WHOLE_IN_FLOAT32)) & (ds == ds)
+    return p, tl.where(exists & (whole == 0), ds, 0.0)
 
 
 @triton.jit
@@ -216,7 +220,7 @@ def _finish(acc, sums, given, dq, value_gradients, at_rows, own, MADE: tl.conste
             found = sums[MADE.TERMS[t][3]]
             if MADE.TERMS[t][0] <= BELL_WEIGHT:
                 variance = variance_of(given.terms[t], b, h, row, live)
-                found = found / (2.0 * variance * variance)
+                found = found / variance / (2.0 * variance)
             elif MADE.TERMS[t][0] == RAMP:
                 found = found * (1.0 / given.terms[t].softness)
             elif MADE.TERMS[t][0] == ALIBI:

@@ -29,10 +29,15 @@ KERNELS = {
 
 
 def repair(
-    name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: Made, leaves: Leaves
+    name: str,
+    grid: tuple[int, int],
+    arguments: tuple[Any, ...],
+    made: Made,
+    leaves: Leaves,
+    fused: bool,
 ) -> None:
-    """Launches what repairs a kernel; grid, arguments with their leaves, and constants as for that
-    one.
+    """Launches what repairs a kernel; grid, arguments with their leaves, constants and whether
+    products run into sums as for that one.
     """
     if name == "keys":
         pieces, careful = made.BN // FINE, made._replace(BN=FINE, CAREFUL=True)
@@ -44,4 +49,11 @@ def repair(
     programs = -(-grid[0] * grid[1] // SPAN)
     constants = {"MADE": careful, "PIECES": pieces, "SPAN": SPAN}
     units = grid[1]
-    launch(KERNELS[name], (programs,), (*arguments, units), constants, leaves.and_number(units))
+    launch(
+        KERNELS[name],
+        (programs,),
+        (*arguments, units),
+        constants,
+        leaves.and_number(units),
+        enable_fp_fusion=fused,
+    )

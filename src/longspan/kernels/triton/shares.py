@@ -17,8 +17,11 @@ from torch import Tensor
 from .arguments import vectors
 from .call import power_of_2
 from .launching import launch
+from .window import LARGEST_EXPONENT
 
 __all__ = ["share_gradients", "shares_of"]
+
+LARGEST = tl.constexpr(LARGEST_EXPONENT)
 
 # How many bfloat16 an input is the sum of.
 PARTS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3}
@@ -114,6 +117,7 @@ def shares(  # type: ignore[no-untyped-def]
         inner = tl.zeros([BM, PD], tl.float32)
         hidden = _tanh(_multiplied(_query_parts(query, A, PART), matrix, inner, A, 2))
         z = tl.sum(hidden * own[None, :], 1)
+        z = tl.where(z < -LARGEST, -LARGEST, tl.where(z > LARGEST, LARGEST, z))
         # The GPU's own exponential in float32 is off by more the larger z is.
         share = tl.exp(z.to(tl.float64)).to(tl.float32)
         place = ((row // n).to(tl.int64) * heads + head) * n + row % n

@@ -18,6 +18,8 @@ from torch import Tensor
 from . import available, current, interpreted
 
 __all__ = [
+    "LARGEST_EXPONENT",
+    "SHORTEST",
     "Budget",
     "budget_gradient",
     "budgeted",
@@ -29,6 +31,11 @@ __all__ = [
 ]
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+# A share's exponent is no larger, and no lower than its opposite; and no reach is shorter: where it
+# is 0 a bell has no width, and a root no gradient.
+LARGEST_EXPONENT = 60.0
+SHORTEST = 1e-6
 
 # Channels of a head: more than `LARGEST` in half precision alone, on cards whose multiprocessors
 # have room for the three parts of a matrix, and not in traced programs, which do not know the card.

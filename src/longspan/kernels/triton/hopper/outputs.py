@@ -12,7 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from ..pairs import LN2, LOG2E
+from ..pairs import LOG2E
 from .ring import (
     LOADER_REGISTERS,
     block_barrier,
@@ -269,7 +269,7 @@ def _compute(
         acc = warpgroup_mma_wait(0, deps=[acc])
         total = gl.convert_layout(gl.sum(total, 1), R)
         empty = total == 0.0
-        limit = gl.where(empty, float("-inf"), (shift + gl.log2(total)) * LN2)
+        limit = gl.where(empty, float("-inf"), shift + gl.log2(total))
         limit += gl.convert_layout(gl.sum(acc * 0.0, 1), R)
         gl.store(limits + (b * heads + h).to(gl.int64) * n + row, limit, mask=row < n)
         part = 1.0 / gl.where(empty, 1.0, total)

@@ -193,7 +193,7 @@ def _compute(
             bell = gl.load(bells + place, mask=row < n, other=0.0)
         unit = (b * heads + h).to(gl.int64)
         limit = gl.load(limits + unit * n + row, mask=row < n, other=float("-inf"))
-        limit = gl.where(limit == float("-inf"), float("inf"), limit * LOG2E)
+        limit = gl.where(limit == float("-inf"), float("inf"), limit)
         turn = count % TURNS
         query = qs.index(turn).reshape([BM, PD])
         gradient = gs.index(turn).reshape([BM, PD])

@@ -168,7 +168,7 @@ def repair_outputs(
                         )  # fmt: skip
                 empty = total == 0.0
                 _store(out, acc / tl.where(empty, 1.0, total), b, h, row, D, PD)
-                limit = tl.where(empty, float("-inf"), top + tl.log(total))
+                limit = tl.where(empty, float("-inf"), (top + tl.log(total)) * LOG2E)
                 tl.store(limits + at + tl.arange(0, 1), limit)
 
 

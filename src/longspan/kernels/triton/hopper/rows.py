@@ -14,6 +14,7 @@ SLACK = tl.constexpr(conversions.SLACK)
 
 # Nothing but a row's own key is left under it, and its square is a number still.
 LOWEST = tl.constexpr(-1e18)
+NARROWEST = tl.constexpr(conversions.NARROWEST)
 
 
 @triton.jit
@@ -71,8 +72,8 @@ def rows_of_bells(
     place = variance.data + b * variance.batch + h * variance.head
     own = tl.load(place + row.to(tl.int64) * variance.row, mask=live, other=1.0)
     to = unit.to(tl.int64) * stride + row
-    # An infinity would make NaN of the row's own key, at a distance of 0.
-    bell = tl.maximum(-0.5 / (scale * own), LOWEST)
+    # An infinity, of a small scale, would make NaN of the row's own key, at a distance of 0.
+    bell = tl.maximum(-0.5 / (scale * tl.maximum(own, NARROWEST)), LOWEST)
     tl.store(bells + to, tl.where(own > 0.0, bell, float("nan")), mask=live)
     if TABLE:
         reach = tl.zeros([BM * TILES], tl.int32) + most

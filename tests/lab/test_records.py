@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -148,5 +153,29 @@ def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
     (run,) = folder.glob("*seed7*")
     (run / "result.json").unlink()
     (run / "config.json").write_text("not JSON")
+    (other,) = folder.glob("*seed0*")
+    (other / "result.json").unlink()
     text = ran("run", str(plan), *SMALL, "-o", str(folder), "--jobs", "2", code=2)
-    assert "jobs" in text and ".log" in text
+    assert "jobs" in text and ".log" in text and run.name in text
+    # Nobody tries it again, and the rest is done.
+    logs = [log.read_text() for log in (folder / "jobs").glob("*.log")]
+    assert sum(run.name in text for text in logs) == 1
+    assert (other / "result.json").exists()
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "longspan", *ARGUMENTS, "--set", "stages.*.steps=1000000"]
+    command += ["-o", str(tmp_path), "--jobs", "2"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        claims = tmp_path / "jobs"
+        for _ in range(600):
+            if any(claims.glob("*.claim")):
+                break
+            time.sleep(0.1)
+        process.terminate()
+    assert process.returncode == 128 + signal.SIGTERM
+    found = list(claims.glob("*.claim"))
+    assert found
+    for claim in found:
+        with claim.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,9 +7,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +36,7 @@ def run_at_once(
     """As `runner.run_plan`, with so many runs at once.
 
     Raises:
-        ValueError: a process ended with an error; the others have done what there was to do.
+        ValueError: a run failed; all others are done.
     """
     folder.mkdir(parents=True, exist_ok=True)
     logs = folder / "jobs"
@@ -43,13 +45,16 @@ def run_at_once(
         path = Path(place) / "plan.json"
         write_json(path, _as_dict(plan))
         command = [sys.executable, "-m", __name__, str(path), str(folder), str(records or "")]
-        started = [_started(command, logs / f"{number}.log", jobs) for number in range(jobs)]
-        try:
-            _watch(plan, folder, records, started, say)
-        finally:
-            for process in started:
-                process.terminate()
-                process.wait()
+        started: list[subprocess.Popen[bytes]] = []
+        with _told_to_end():
+            try:
+                for number in range(jobs):
+                    started.append(_started(command, logs / f"{number}.log", jobs))
+                _watch(plan, folder, records, started, say)
+            finally:
+                for process in started:
+                    process.terminate()
+                    process.wait()
     broken = [number for number, process in enumerate(started) if process.returncode]
     if broken:
         log = logs / f"{broken[0]}.log"
@@ -57,6 +62,23 @@ def run_at_once(
         raise ValueError(f"{last[-1] if last else 'a process ended without a word'} ({log})")
     done = [finished(planned, folder, records) for planned in plan.runs]
     return [one for one in done if one is not None]
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """Whoever ends this process from outside ends those that it has started, too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _started(command: list[str], log: Path, jobs: int) -> subprocess.Popen[bytes]:
@@ -121,18 +143,27 @@ def _claimed(folder: Path, planned: Planned) -> Iterator[bool]:
         yield True
 
 
-def main(path: Path, folder: Path, records: Path | None) -> None:
-    """One process: makes the runs that nobody else has made or is making."""
+def main(path: Path, folder: Path, records: Path | None) -> int:
+    """One process: makes the runs that nobody else has made or is making. One that fails is left,
+    by the others too; the exit code tells of it, and the end of the log.
+    """
     plan = _plan_of(json.loads(path.read_text(encoding="utf-8")))
+    failures = []
     for planned in plan.runs:
+        failed = path.with_name(f"{planned.place}.failed")
         with _claimed(folder, planned) as mine:
-            if mine and finished(planned, folder, records) is None:
+            if not mine or failed.exists() or finished(planned, folder, records) is not None:
+                continue
+            try:
                 take_up(plan, planned, folder, records)
+            except (ValueError, OSError, ImportError) as error:
+                failed.touch()
+                failures.append(f"{planned.place}: {type(error).__name__}: {error}")
+                print(failures[-1], file=sys.stderr, flush=True)
+    if failures:
+        print(f"\n{failures[0]}", file=sys.stderr)
+    return 2 if failures else 0
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3] else None)
-    except (ValueError, OSError, ImportError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3] else None))

@@ -70,7 +70,8 @@ class BiasGradients:
         """The constants of a kernel, and its launch options."""
         made = self.call.made(walk, KINDS=(kind,), PLAIN=())
         found = options(name, made, self.problem.q.element_size())
-        return {"WHICH": which, "MADE": made}, found
+        # A bias is a weight.
+        return {"WHICH": which, "MADE": made}, found | {"enable_fp_fusion": False}
 
     def _key_tiles(self, part: PartValues) -> int:
         return -(-part.length // self.call.block)

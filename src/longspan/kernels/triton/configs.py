@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from .arguments import Made
 
-__all__ = ["HopperOptions", "hopper_options", "options", "overridden", "override"]
+__all__ = ["HopperOptions", "fuses", "hopper_options", "options", "overridden", "override"]
 
 # Bytes of a pair of rows, for tiles of 64: above this the loads of three stages do not fit a
 # multiprocessor's shared memory.
@@ -78,24 +78,29 @@ def options(kernel: str, made: Made, itemsize: int) -> dict[str, int]:
     """Launch options of a kernel, `"outputs"`, `"queries"`, `"keys"` or, of biases' gradients,
     `"pairs"` and `"sums"`.
     """
-    # A score and its row's largest are to be the same number wherever they are computed. Products
-    # that run into sums round once here and twice there; of scores alone, in half precision, that
-    # is less than their own error, but weights may make them as large as they like.
-    fused = {"enable_fp_fusion": itemsize == 2 and not made.TERMS}
     if kernel in _OVERRIDES:
-        return fused | _OVERRIDES[kernel]
+        return dict(_OVERRIDES[kernel])
     channels = made.PD + made.PDV
     lean = not made.TERMS and not made.DROPOUT and channels <= 128 and itemsize == 2
     if kernel != "keys" and lean:
         # Several parts do not fit into 128 registers.
-        registers = 128 if len(made.KINDS) == 1 else 168
-        return fused | {"num_warps": 4, "num_stages": 2, "maxnreg": registers}
+        return {"num_warps": 4, "num_stages": 2, "maxnreg": 128 if len(made.KINDS) == 1 else 168}
     width = channels * itemsize * max(made.BM, made.BN) // 64
     stages = 3 if width <= MOST_FOR_THREE_STAGES else 2
     if kernel == "pairs" and 2 * width > MOST_FOR_THREE_STAGES:
         # Rows are loaded in every turn too, not keys alone.
         stages -= 1
-    return fused | {"num_warps": 4, "num_stages": stages}
+    return {"num_warps": 4, "num_stages": stages}
+
+
+def fuses(made: Made, itemsize: int) -> bool:
+    """Whether products may run into sums.
+
+    A score and its row's log-sum-exp have to be the same numbers in every kernel, and what is fused
+    in one may not be in another. Of scores alone, in half precision, the difference is less than
+    their own error; but weights may make them as large as they like.
+    """
+    return itemsize == 2 and not made.TERMS
 
 
 def hopper_options(kernel: str, channels: int) -> HopperOptions:

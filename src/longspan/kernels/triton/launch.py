@@ -24,7 +24,7 @@ from .arguments import (
 )
 from .bias_launch import BiasGradients
 from .call import Call, numbers, power_of_2
-from .configs import options
+from .configs import fuses, options
 from .keys import join_key_gradients, key_gradients
 from .launching import launch
 from .outputs import join_outputs, outputs
@@ -44,9 +44,10 @@ KERNELS = {"outputs": outputs, "queries": query_gradients, "keys": key_gradients
 def _launch(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: Made) -> None:
     """Launches a kernel, and the one that computes again, with care, where it met a NaN."""
     itemsize, leaves = arguments[0].q.data.element_size(), Leaves(arguments)
-    more = options(name, made, itemsize)
-    launch(KERNELS[name], grid, arguments, {"MADE": made}, leaves, **more)
-    repair(name, grid, arguments, made, leaves, bool(more["enable_fp_fusion"]))
+    fused, more = fuses(made, itemsize), options(name, made, itemsize)
+    constants = {"MADE": made}
+    launch(KERNELS[name], grid, arguments, constants, leaves, enable_fp_fusion=fused, **more)
+    repair(name, grid, arguments, made, leaves, fused)
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -147,7 +148,8 @@ def differentiate(
         side = chunks.query_sums(q, grid[1], walk.rows.length, q.shape[3], len(sums))
         if exact:
             more = options("queries", made, q.element_size())
-            launch(sum_means, grid, (call.given, *rest, side, *own), {"MADE": made}, **more)
+            given = call.given, *rest, side, *own
+            launch(sum_means, grid, given, {"MADE": made}, enable_fp_fusion=False, **more)
     arguments = (out, *rest, means, *to, side, call.flags(grid), *own, tiles)
     _launch("queries", grid, (call.given, *arguments), made)
     if count > 1:

@@ -39,9 +39,8 @@ from .pairs import (
     weighed,
 )
 
-# Probabilities that are 1, in half precision and in float32.
+# A probability that is 1 in half precision.
 WHOLE = tl.constexpr(1 - 2.0**-13)
-WHOLE_IN_FLOAT32 = tl.constexpr(1 - 2.0**-22)
 
 
 @triton.jit
@@ -58,10 +57,11 @@ def score_gradient(s, limit, exists, da, factor, mean, FACTORS: tl.constexpr, DT
     if FACTORS:
         dp = da * factor
     ds = p * (dp - mean[:, None])
-    # The mean is that of the rounded output, and where one pair has all of a row the rounding would
-    # be all that is left. A NaN stays.
-    whole = (p > (WHOLE if DTYPE.primitive_bitwidth < 32 else WHOLE_IN_FLOAT32)) & (ds == ds)
-    return p, tl.where(exists & (whole == 0), ds, 0.0)
+    if DTYPE.primitive_bitwidth < 32:
+        # The mean is that of the rounded output, and where one pair has all of a row the rounding
+        # would be all that is left. A NaN stays.
+        exists &= ((p > WHOLE) & (ds == ds)) == 0
+    return p, tl.where(exists, ds, 0.0)
 
 
 @triton.jit

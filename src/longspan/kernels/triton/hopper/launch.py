@@ -60,20 +60,14 @@ def takes(problem: Problem) -> bool:
     roles = roles_of(problem.open_layout)
     if roles is None or not _weights_fit(problem, roles):
         return False
-    return not problem.terms or _cut(problem) or not _alone(problem)
+    return not problem.terms or _cut(problem) or q.shape[2] <= k.shape[2]
 
 
 def _cut(problem: Problem) -> bool:
-    """Whether pairs far out on a bell do not exist."""
-    return any(isinstance(reach, BellReach) for reach in problem.reaches)
-
-
-def _alone(problem: Problem) -> bool:
-    """Whether a row's own key may be missing. All its keys may then be far out on its bell, and
-    what is left of their scores in float32 is not the same here and there.
+    """Whether pairs far out on a bell do not exist. Where a row has no key of its own, all the
+    others may be that, and what float32 keeps of their scores is not the same in two kernels.
     """
-    first = problem.open_layout.walks[0]
-    return first.unpadded is not None or problem.q.shape[2] > problem.k.shape[2]
+    return any(isinstance(reach, BellReach) for reach in problem.reaches)
 
 
 def _weights_fit(problem: Problem, roles: Roles) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -14,16 +14,23 @@ from torch import Tensor
 
 import longspan as ls
 from longspan.functional.attention import prepared
-from longspan.functional.problems import dense_problem
+from longspan.functional.problems import dense_problem, problem_of
 from longspan.kernels import reference
 from longspan.kernels.philox import keep
+from longspan.kernels.problem import Problem
 from longspan.normalizers import Entmax, Softmax, Sparsemax
-from longspan.patterns import Causal, Global, Mask, Window
+from longspan.patterns import Causal, Global, Mask, Pattern, Window
 from longspan.weights import Bell, Bias, DistanceBias
 
 from ..problems import NORMALIZERS, PATTERNS, WEIGHTS, Built, Case, Size, cases
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def problem(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, **options: Any) -> Problem:
+    """What a call asks of a backend."""
+    call = prepared(q, k, v, pattern, **options)
+    return problem_of(q, k, v, call.meaning, call.settings)
 
 
 def exact(case: Case, dtype: torch.dtype, device: str) -> dict[str, Tensor]:

@@ -98,3 +98,19 @@ def test_open_layouts_are_those_of_every_call() -> None:
         walks += [existence_of(Causal(), [(reach, None)], 9, 9, True).open.walks[0]]
         walks += [padded.open.walks[0].unpadded]
     assert all(walk is walks[0] for walk in walks)
+
+
+def test_padded_layouts_are_those_of_every_layer() -> None:
+    reach = torch.full((1, 1, 9), 2, dtype=torch.int32)
+    cuts: Cuts = [(reach, Global(1))]
+    padding, other = torch.ones(2, 9).bool(), torch.ones(2, 9).bool()
+    first = existence_of(Causal(), cuts, 9, 9, True, padding).open
+    assert existence_of(Causal(), cuts, 9, 9, True, padding).open is first
+    assert existence_of(Causal(), cuts, 9, 9, True, other).open is not first
+    assert existence_of(Window(2, 2), cuts, 9, 9, True, padding).open is not first
+    padding[0, 4:] = False
+    changed = existence_of(Causal(), cuts, 9, 9, True, padding).open
+    assert changed is not first
+    check(Causal(), cuts, 9, 9, True, padding)
+    # Every call that cuts has another one, and nothing of it is kept.
+    assert existence_of(Causal(), cuts, 9, 9, True, padding).closed is not changed

@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from ..patterns import Pattern
+from ..remembering import Remembered
 from .compile import Cut, compile_layout
 from .parts import Layout
 
 __all__ = ["Existence"]
+
+_PADDED: Remembered[Layout] = Remembered()
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +48,10 @@ class Existence:
     @cached_property
     def closed(self) -> Layout:
         """The pairs that exist."""
-        return self.open if self.cuts is None else self._compiled(self.cuts())
+        if self.cuts is None:
+            return self.open
+        layout = self._compiled(self.cuts())
+        return layout if self.key_padding is None else layout.with_padding(self.key_padding)
 
     @cached_property
     def open(self) -> Layout:
@@ -53,16 +59,23 @@ class Existence:
         the parts on which the weight is active.
 
         Static patterns, and the same tensors, have one for all calls, however far a weight learns
-        to look.
+        to look. So have they with the same padding, which the layers of a model share.
         """
-        return self._compiled(tuple([Cut(None, exempt) for exempt in self.exempts]))
+        layout = self._compiled(tuple([Cut(None, exempt) for exempt in self.exempts]))
+        if self.key_padding is None or not layout.walks:
+            return layout
+        return _PADDED.found(
+            lambda own: layout.with_padding(*own),
+            [self.key_padding],
+            layout,
+            counted=self.counted,
+        )
 
     def _compiled(self, cuts: tuple[Cut, ...]) -> Layout:
         if self.pattern is None:
             return Layout(self.n, self.m, ())
-        layout = compile_layout(
+        return compile_layout(
             *(self.pattern, cuts, self.n, self.m, self.device),
             merge=self.merge,
             counted=self.counted,
         )
-        return layout if self.key_padding is None else layout.with_padding(self.key_padding)

@@ -227,11 +227,12 @@ def per_row(x: Tensor) -> Numbers:
 
 def walk_arguments(walk: Walk, heads: int, device: torch.device) -> WalkArguments:
     """The walk's arguments, from the last time where the layout is the same."""
-    if walk.unpadded is not None:
-        return _padded(walk_arguments(walk.unpadded, heads, device), walk)
     known: WalkArguments | None = walk.plan.get("triton")
     if known is None or known.places != (heads if walk.heads is None else len(walk.heads)):
-        known = _walk(walk, heads, device)
+        if walk.unpadded is not None:
+            known = _padded(walk_arguments(walk.unpadded, heads, device), walk)
+        else:
+            known = _walk(walk, heads, device)
         if not captured(device):
             walk.plan["triton"] = known
     return known

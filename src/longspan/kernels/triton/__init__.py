@@ -67,7 +67,7 @@ def unsupported_reasons(problem: Problem) -> list[str]:
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Attention `(B, H, N, Dv)`, and each row's log-sum-exp `(B, H, N)`."""
+    """Attention `(B, H, N, Dv)`, and each row's log-sum-exp, times log2(e), `(B, H, N)`."""
     from . import hopper, launch
     from .ahead import compiled_together
 

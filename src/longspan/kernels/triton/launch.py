@@ -51,7 +51,7 @@ def _launch(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: 
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Attention `(B, H, N, Dv)`, and each row's log-sum-exp `(B, H, N)`."""
+    """Attention `(B, H, N, Dv)`, and each row's log-sum-exp, times log2(e), `(B, H, N)`."""
     call = Call(problem)
     q = problem.q
     shape = (*q.shape[:3], problem.v.shape[3])

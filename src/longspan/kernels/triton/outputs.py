@@ -261,6 +261,8 @@ def at_limits(limits, b, h, row):
 
 @triton.jit
 def load_limits(limits, b, h, row, live):
-    """Log-sum-exps of some rows; ∞ for a row without pairs: nothing of it exists."""
+    """Log-sum-exps of some rows, times log2(e), as they are kept; ∞ for a row without pairs:
+    nothing of it exists.
+    """
     limit = tl.load(at_limits(limits, b, h, row), mask=live, other=float("-inf"))
     return tl.where(limit == float("-inf"), float("inf"), limit).to(tl.float32)

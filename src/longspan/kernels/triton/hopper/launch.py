@@ -179,7 +179,7 @@ class _Launcher:
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Attention, and every row's log-sum-exp, float32 `(B, H, N)`."""
+    """Attention, and every row's log-sum-exp, times log2(e), float32 `(B, H, N)`."""
     q, k, v = problem.q, problem.k, problem.v
     batch, heads, n, channels = q.shape
     m, each = k.shape[2], heads // k.shape[1]

@@ -85,11 +85,9 @@ def test_it_is_yes_or_no(tmp_path: Path) -> None:
         config_for(tmp_path, stage(), compiled="inductor")
 
 
-def test_the_next_run_is_compiled_too(
-    tmp_path: Path, as_it_is: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@torch._dynamo.config.patch(recompile_limit=1)
+def test_the_next_run_is_compiled_too(tmp_path: Path, as_it_is: None) -> None:
     """PyTorch gives up on a function after some models; each run begins anew."""
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
     for number in range(2):
         counters.clear()
         mechanism = {**LEARNED, "max_reach": 10 + number}

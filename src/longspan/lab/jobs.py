@@ -144,20 +144,20 @@ def _claimed(folder: Path, planned: Planned) -> Iterator[bool]:
 
 
 def main(path: Path, folder: Path, records: Path | None) -> int:
-    """One process: makes the runs that nobody else has made or is making. One that fails is left,
-    by the others too; the exit code tells of it, and the end of the log.
+    """One process: makes the runs that nobody else has made or begun. One that fails is left, by
+    the others too, however it ended; the exit code tells of it, and the end of the log.
     """
     plan = _plan_of(json.loads(path.read_text(encoding="utf-8")))
     failures = []
     for planned in plan.runs:
-        failed = path.with_name(f"{planned.place}.failed")
+        begun = path.with_name(f"{planned.place}.begun")
         with _claimed(folder, planned) as mine:
-            if not mine or failed.exists() or finished(planned, folder, records) is not None:
+            if not mine or begun.exists() or finished(planned, folder, records) is not None:
                 continue
+            begun.touch()
             try:
                 take_up(plan, planned, folder, records)
             except (ValueError, OSError, ImportError) as error:
-                failed.touch()
                 failures.append(f"{planned.place}: {type(error).__name__}: {error}")
                 print(failures[-1], file=sys.stderr, flush=True)
     if failures:

@@ -261,8 +261,8 @@ class LearnedWindow(Mechanism):
 
     def _multiplied(self, shares: Tensor, setting: Setting) -> Tensor:
         if self.budget is None:
-            return (self.start_reach * shares.sqrt()).clamp(min=SHORTEST)
-        if self.follows:
+            found = self.start_reach * shares.sqrt()
+        elif self.follows:
             found = self._standing_factor() * shares.double()
             self._last_shares = shares.detach()
         else:

@@ -56,11 +56,12 @@ def score_gradient(s, limit, exists, da, factor, mean, FACTORS: tl.constexpr, DT
     dp = da
     if FACTORS:
         dp = da * factor
-    ds = p * (dp - mean[:, None])
+    share = p
     if DTYPE.primitive_bitwidth < 32:
         # The mean is that of the rounded output, and where one pair has all of a row the rounding
-        # would be all that is left. A NaN stays.
-        exists &= ((p > WHOLE) & (ds == ds)) == 0
+        # would be all that is left. A NaN stays: 0 times NaN is one.
+        share = tl.where(p > WHOLE, 0.0, p)
+    ds = share * (dp - mean[:, None])
     return p, tl.where(exists, ds, 0.0)
 
 

@@ -72,6 +72,7 @@ def test_more_positions(kind: str) -> None:
     with torch.no_grad():
         close(ours(ids), theirs(ids).last_hidden_state)
     assert from_bert(theirs, positions=5).config.length == 60
+    assert from_bert(theirs, attention_dropout=0.25).config.attention_dropout == 0.25
 
 
 def test_mechanisms() -> None:

@@ -207,6 +207,13 @@ def test_started_from_a_checkpoint(mechanism: Any, tmp_path: Path) -> None:
     assert train(run, task=task)["steps"] == 2
     model: Any = load(tmp_path / "run", task=task).model
     assert model.body.config.length == 24 and model.body.config.norm == "post"
+    assert model.body.config.attention_dropout == 0.1
+    calm = run.with_set([f"output={tmp_path / 'calm'}", "model.attention_dropout=0"])
+    train(calm, task=task)
+    model = load(tmp_path / "calm", task=task).model
+    assert model.body.config.attention_dropout == 0 and model.body.config.dropout == 0.1
+    with pytest.raises(ValueError, match=r"model: what start brings cannot be changed .* width"):
+        train(run.with_set([f"output={tmp_path / 'wide'}", "model.width=99"]), task=task)
     task.vocabulary = 17
     with pytest.raises(ValueError, match=r"numbered up to 16, but .*bert knows 16"):
         train(run.with_set([f"output={tmp_path / 'other'}"]), task=task)
@@ -250,6 +257,9 @@ def test_started_from_a_longformer(tmp_path: Path) -> None:
     other = run.with_set([f"output={tmp_path / 'other'}", 'mechanism={"kind": "Attention"}'])
     with pytest.raises(ValueError, match=r"is a longformer; .*bring their own"):
         train(other, task=task)
+    calm = run.with_set([f"output={tmp_path / 'calm'}", "model.attention_dropout=0"])
+    with pytest.raises(ValueError, match=r"attention_dropout is that of .* a longformer"):
+        train(calm, task=task)
 
 
 def test_the_body_starts_the_same_whatever_the_mechanism(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ def from_bert(
     model: Source,
     mechanism: Callable[[int], Mechanism] | None = None,
     positions: int | None = None,
+    *,
+    attention_dropout: float | None = None,
 ) -> Encoder:
     """An encoder with the weights of a BERT or RoBERTa of transformers, which are copied.
 
@@ -42,6 +44,8 @@ def from_bert(
         mechanism: makes one for the number of a layer; None is full attention.
         positions: the most tokens a text will have. More than the model has are copies of those
             that it has learned, as `lengthen` makes them; None is as many as it has.
+        attention_dropout: share of attention's weights that goes in training; None is as in their
+            config. On a GPU it takes about as long as attention itself.
 
     Returns:
         The encoder, on the model's device and in its dtype; `longspan.models.save` writes it.
@@ -68,10 +72,12 @@ def from_bert(
             # Theirs stays as it is, if it is not ours to change.
             base = deepcopy(base) if given is model else base
             lengthen(base, positions)
+    if attention_dropout is None:
+        attention_dropout = config.attention_probs_dropout_prob
     return encoder_from(
         "from_bert",
         base,
         (lambda layer: Attention()) if mechanism is None else mechanism,
         first=first,
-        attention_dropout=config.attention_probs_dropout_prob,
+        attention_dropout=attention_dropout,
     )

@@ -140,11 +140,23 @@ def _started(config: RunConfig, stage: Stage, objective: Objective, tasks: list[
             f"{objective.body}; give model instead"
         )
     assert config.start is not None
+    asked = dict(config.model)
+    attention_dropout = asked.pop("attention_dropout", None)
+    if asked:
+        raise ValueError(
+            f"model: what start brings cannot be changed but for attention_dropout; leave out "
+            f"{', '.join(asked)}"
+        )
     theirs: Any = AutoConfig.from_pretrained(config.start)
     length = max(own.length for own in tasks)
     for own in tasks:
         own.need_vocabulary(theirs.vocab_size, config.start)
     torch.manual_seed(config.seed)
+    if attention_dropout is not None and theirs.model_type not in BERTS:
+        raise ValueError(
+            f"model: attention_dropout is that of {config.start}, a {theirs.model_type}; leave it "
+            "out"
+        )
     if theirs.model_type == "longformer" and config.mechanism is None:
         with _quiet_loading():
             body = hf.from_longformer(config.start)
@@ -161,7 +173,9 @@ def _started(config: RunConfig, stage: Stage, objective: Objective, tasks: list[
         )
         mechanisms = _mechanisms(config, stage, sizes, False, tasks)
         with _quiet_loading():
-            body = hf.from_bert(config.start, mechanisms, length)
+            body = hf.from_bert(
+                config.start, mechanisms, length, attention_dropout=attention_dropout
+            )
     else:
         raise ValueError(
             f"start: {config.start} is a {theirs.model_type}; {', '.join(BERTS)} take any "

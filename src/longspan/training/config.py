@@ -32,7 +32,8 @@ class RunConfig:
     Attributes:
         task: `{"name": …, "data": path or None, "settings": {…}}`.
         model: fields of `longspan.models.Config`; the vocabulary and the length come from the task
-            where they are not given. Empty with `start`.
+            where they are not given. With `start` they are those of its weights, and only
+            `attention_dropout` may be another.
         start: weights to start from: a name of the Hugging Face hub, a folder that transformers
             saved, or the folder of a run.
         mechanism: `{"kind": "LearnedWindow", …}`, the rest its settings, or a list with one for

@@ -4,7 +4,9 @@ All the layers of a model, and their backward passes, are given the same mask of
 follows from it alone is made once. A tensor is known as an object, never by its address, and held
 by a weak reference: what was made of it goes with it.
 
-Nothing is kept in a program that is traced or recorded, in which tensors have no values yet.
+A compiled program writes into tensors again without telling, and says by a stamp which of them are
+the same: a new tensor that it has made for them as they are. Nothing is kept in a program that is
+traced or recorded, in which tensors have no values yet.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class Remembered(Generic[Made]):
         tensors: Sequence[Tensor],
         rest: Hashable,
         *,
-        counted: bool = True,
+        stamp: Tensor | None = None,
     ) -> Made:
         """What `make` makes from the tensors, from the last time where nothing has changed.
 
@@ -74,35 +76,41 @@ class Remembered(Generic[Made]):
                 is so there too. Must not depend on anything besides them and `rest`.
             tensors: all on one device.
             rest: what else the result depends on.
-            counted: PyTorch's version counters tell of every change. Code that writes into memory
-                by itself, as compiled programs do, does not count. Where values can be read without
-                waiting, which is on a CPU, they are compared instead.
+            stamp: the tensors are those for which this one was made, whatever they are; None where
+                PyTorch's version counters tell of every change, as they do outside of compiled
+                programs. Where values can be read without waiting, which is on a CPU, they are
+                compared instead.
         """
-        if not _have_values(tensors, counted):
+        if not _have_values(tensors):
             return make(list(tensors))
+        known = tensors if stamp is None else (stamp,)
         # Streams of a GPU do not wait for each other, and tensors of inference mode cannot do all
         # that others can.
         where = tensors[0].device, _stream(tensors[0].device), torch.is_inference_mode_enabled()
-        key = rest, where, tuple([id(tensor) for tensor in tensors])
+        key = rest, where, tuple([id(tensor) for tensor in known])
         entry = self._entries.get(key)
-        if entry is not None and entry.is_of(tensors):
+        if entry is not None and entry.is_of(known):
             made: Made = entry.made
             return made
-        return self._made(make, tensors, key)
+        return self._made(make, tensors, known, key)
 
     def _made(
-        self, make: Callable[[list[Tensor]], Made], tensors: Sequence[Tensor], key: Hashable
+        self,
+        make: Callable[[list[Tensor]], Made],
+        tensors: Sequence[Tensor],
+        known: Sequence[Tensor],
+        key: Hashable,
     ) -> Made:
         # From copies: what is made often holds what it was given, or a view of it, which would keep
         # the tensors alive, and change with them.
         copies = {id(tensor): tensor.detach().clone() for tensor in tensors}
-        states = tuple([_state(tensor, copies[id(tensor)]) for tensor in tensors])
+        states = tuple([_state(tensor, copies.get(id(tensor))) for tensor in known])
         made = make([copies[id(tensor)] for tensor in tensors])
         forget = partial(_forget, self._entries, key)
-        known = tuple([ref(tensor, forget) for tensor in tensors])
+        owners = tuple([ref(tensor, forget) for tensor in known])
         # In two steps, for a new entry to be the last in the order of the dict.
         self._entries.pop(key, None)
-        self._entries[key] = _Entry(made, known, states)
+        self._entries[key] = _Entry(made, owners, states)
         for oldest in list(self._entries)[:-MOST]:
             self._entries.pop(oldest, None)
         return made
@@ -112,7 +120,7 @@ def _forget(entries: dict[Hashable, _Entry], key: Hashable, _: object) -> None:
     entries.pop(key, None)
 
 
-def _have_values(tensors: Sequence[Tensor], counted: bool) -> bool:
+def _have_values(tensors: Sequence[Tensor]) -> bool:
     """Do the tensors have values now, and can it be told when these change?"""
     if (
         not tensors
@@ -130,7 +138,6 @@ def _have_values(tensors: Sequence[Tensor], counted: bool) -> bool:
         return True
     return (
         device.type == "cuda"
-        and counted
         and not any([tensor.is_inference() for tensor in tensors])
         and not (_is_rewritten is not None and any([_is_rewritten(x) for x in tensors]))
         and not torch.cuda.is_current_stream_capturing()
@@ -141,12 +148,16 @@ def _stream(device: torch.device) -> int:
     return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
 
 
-def _state(tensor: Tensor, copy: Tensor) -> Any:
-    """What tells a change: the values where they can be read, else what PyTorch counts."""
-    return copy if tensor.device.type == "cpu" else _counts(tensor)
+def _state(tensor: Tensor, copy: Tensor | None) -> Any:
+    """What tells a change: the values where they can be read, else what PyTorch counts. Of a stamp
+    there is no copy: it does not change.
+    """
+    return copy if copy is None or tensor.device.type == "cpu" else _counts(tensor)
 
 
 def _unchanged(tensor: Tensor, state: Any) -> bool:
+    if state is None:
+        return True
     if isinstance(state, Tensor):
         return tensor.dtype == state.dtype and torch.equal(tensor, state)
     return bool(_counts(tensor) == state)

@@ -146,8 +146,8 @@ def test_gradients_lie_in_memory_as_was_promised(backend: str) -> None:
     call = prepared(q, k, v, weight=[Bell(variance, threshold=0.5), Bias(bias)])
     e = encode(call.meaning)
     rest = (e.ints, e.floats, e.text, call.settings.scale, 0.0, backend)
-    out, limits = attention_op(q, k, v, None, None, e.learned, e.fixed, *rest)
-    args = (torch.randn_like(out), out, limits, q, k, v, None, None, e.learned, e.fixed, *rest)
+    out, limits = attention_op(q, k, v, None, None, None, e.learned, e.fixed, *rest)
+    args = (torch.randn_like(out), out, limits, q, k, v, *[None] * 3, e.learned, e.fixed, *rest)
     found = attention_backward_op(*args, [True, True])
     with FakeTensorMode() as mode:
         moved = torch.utils._pytree.tree_map_only(Tensor, mode.from_tensor, args)
@@ -183,7 +183,7 @@ def test_opcheck(normalizer: Entmax | None) -> None:
     )
     e = encode(call.meaning)
     rest = (e.ints, e.floats, e.text, call.settings.scale, 0.0, "torch")
-    args = (q, k, v, None, None, e.learned, e.fixed, *rest)
+    args = (q, k, v, None, None, None, e.learned, e.fixed, *rest)
     torch.library.opcheck(attention_op, args)
     with torch.no_grad():
         out, limits = attention_op(*args)
@@ -192,7 +192,7 @@ def test_opcheck(normalizer: Entmax | None) -> None:
         grad = torch.randn_like(out)
         torch.library.opcheck(
             attention_backward_op,
-            (grad, out, limits, *detached, None, None, learned, e.fixed, *rest, [True]),
+            (grad, out, limits, *detached, *[None] * 3, learned, e.fixed, *rest, [True]),
         )
 
 

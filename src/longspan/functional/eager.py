@@ -16,9 +16,9 @@ from torch import Tensor
 from . import passes
 from .again import Kept, note_backward
 from .bare import bared, whole
-from .encoding import Meaning, encode
+from .encoding import Meaning, encode, tensors_of_patterns
 from .observed import observed, plain
-from .ops import attention_backward_op, attention_op
+from .ops import attention_backward_op, attention_op, stamp_op
 from .problems import Settings
 
 __all__ = ["attend", "attend_again"]
@@ -53,12 +53,19 @@ def _by_operator(
     q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Settings, backend: str
 ) -> Tensor:
     encoded = encode(meaning)
+    stamp = None
+    if torch.compiler.is_compiling():
+        masks = tensors_of_patterns(meaning)
+        masks += [] if settings.key_padding is None else [settings.key_padding]
+        # The same ones in every layer make one stamp: the compiler finds that it is.
+        stamp = stamp_op(masks) if masks else None
     return attention_op(
         q,
         k,
         v,
         settings.key_padding,
         settings.seed,
+        stamp,
         encoded.learned,
         encoded.fixed,
         encoded.ints,
@@ -116,7 +123,7 @@ class _Attention(torch.autograd.Function):
         elif by_operator:
             e = encode(whole(bare, learned, fixed))
             found = attention_backward_op(
-                *(grad, out, limits, q, k, v, key_padding, seed, learned, fixed),
+                *(grad, out, limits, q, k, v, key_padding, seed, None, learned, fixed),
                 *(e.ints, e.floats, e.text, scale, dropout, backend, wanted),
             )
         else:

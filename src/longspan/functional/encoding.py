@@ -20,7 +20,7 @@ from ..normalizers import Normalizer
 from ..patterns import Pattern
 from ..weights import Weight
 
-__all__ = ["Encoded", "Meaning", "decode", "encode"]
+__all__ = ["Encoded", "Meaning", "decode", "encode", "tensors_of_patterns"]
 
 
 class Meaning(NamedTuple):
@@ -49,6 +49,15 @@ def encode(meaning: Meaning) -> Encoded:
         text += _text(weight, found, False)
     text += _text(meaning.normalizer, found, False)
     return Encoded(text, found.learned, found.fixed, found.ints, found.floats)
+
+
+def tensors_of_patterns(meaning: Meaning) -> list[Tensor]:
+    """The tensors that say which pairs exist, before weights cut."""
+    found = Encoded("", [], [], [], [])
+    _text(meaning.pattern, found, False)
+    for weight in meaning.weights:
+        _text(weight.exempt, found, False)
+    return found.fixed
 
 
 def _text(value: Any, found: Encoded, learned: bool) -> str:

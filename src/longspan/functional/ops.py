@@ -16,7 +16,30 @@ from . import passes
 from .encoding import decode
 from .problems import Settings
 
-__all__ = ["attention_backward_op", "attention_op"]
+__all__ = ["attention_backward_op", "attention_op", "stamp_op"]
+
+
+@torch.library.custom_op("longspan::stamp", mutates_args=())
+def stamp_op(tensors: list[Tensor]) -> Tensor:
+    """A new tensor for these as they are now: whoever is given it again is given them again. What
+    a program computes may come to lie where something else was, in the same object, and its
+    version does not say so.
+    """
+    return torch.empty(1, dtype=torch.uint8, device=tensors[0].device)
+
+
+@stamp_op.register_fake
+def _(tensors: list[Tensor]) -> Tensor:
+    return torch.empty(1, dtype=torch.uint8, device=tensors[0].device)
+
+
+def _stamped(stamp: Tensor | None, q: Tensor) -> Tensor | None:
+    """The stamp of a call's masks. Without one they are never known again, but on a CPU, where
+    their values are compared.
+    """
+    if stamp is not None or q.device.type == "cpu":
+        return stamp
+    return torch.empty(1, dtype=torch.uint8, device=q.device)
 
 
 @torch.library.custom_op("longspan::attention", mutates_args=())
@@ -26,6 +49,7 @@ def attention_op(
     v: Tensor,
     key_padding: Tensor | None,
     seed: Tensor | None,
+    stamp: Tensor | None,
     learned: list[Tensor],
     fixed: list[Tensor],
     ints: list[int],
@@ -37,7 +61,7 @@ def attention_op(
 ) -> tuple[Tensor, Tensor]:
     """Attention, and every row's threshold, which its backward needs."""
     meaning = decode(text, learned, fixed, ints, floats)
-    settings = Settings(scale, key_padding, dropout, seed, counted=False)
+    settings = Settings(scale, key_padding, dropout, seed, _stamped(stamp, q))
     return passes.forward(q, k, v, meaning, settings, backend)
 
 
@@ -56,6 +80,7 @@ def attention_backward_op(
     v: Tensor,
     key_padding: Tensor | None,
     seed: Tensor | None,
+    stamp: Tensor | None,
     learned: list[Tensor],
     fixed: list[Tensor],
     ints: list[int],
@@ -68,7 +93,7 @@ def attention_backward_op(
 ) -> list[Tensor]:
     """Gradients of q, k, v, and of those learned tensors that are wanted."""
     meaning = decode(text, learned, fixed, ints, floats)
-    settings = Settings(scale, key_padding, dropout, seed, counted=False)
+    settings = Settings(scale, key_padding, dropout, seed, _stamped(stamp, q))
     found = passes.backward(grad, out, limits, q, k, v, meaning, settings, backend, learned, wanted)
     # Traced programs know how these lie in memory; kernels may have ways of their own.
     like = [_laid_out_as(x, given) for x, given in zip(found[:3], (q, k, v), strict=True)]
@@ -90,33 +115,33 @@ def _laid_out_as(gradient: Tensor, given: Tensor) -> Tensor:
 def _(
     grad: Tensor, out: Tensor, limits: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any
 ) -> list[Tensor]:
-    learned, wanted = rest[2], rest[-1]
+    learned, wanted = rest[3], rest[-1]
     found = [torch.empty_like(x) for x in (q, k, v)]
     return found + [x.new_empty(x.shape) for x, want in zip(learned, wanted, strict=True) if want]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, key_padding, seed, learned, fixed, *rest = inputs
-    ctx.save_for_backward(q, k, v, key_padding, seed, *output, *learned, *fixed)
+    q, k, v, key_padding, seed, stamp, learned, fixed, *rest = inputs
+    ctx.save_for_backward(q, k, v, key_padding, seed, stamp, *output, *learned, *fixed)
     ctx.counts = (len(learned), len(fixed))
     ctx.rest = rest
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
-    q, k, v, key_padding, seed, out, limits, *lists = ctx.saved_tensors
+    q, k, v, key_padding, seed, stamp, out, limits, *lists = ctx.saved_tensors
     learned, fixed = lists[: ctx.counts[0]], lists[ctx.counts[0] :]
-    wanted = list(ctx.needs_input_grad[5]) if learned else []
+    wanted = list(ctx.needs_input_grad[6]) if learned else []
     # An empty list counts as one of tensors, whatever it could have held.
     none: list[Any] = [[] if value == [] else None for value in ctx.rest]
     if grad is None:
-        return (*[None] * 5, [None] * len(learned), [None] * len(fixed), *none)
+        return (*[None] * 6, [None] * len(learned), [None] * len(fixed), *none)
     found = attention_backward_op(
-        grad, out, limits, q, k, v, key_padding, seed, learned, fixed, *ctx.rest, wanted
+        grad, out, limits, q, k, v, key_padding, seed, stamp, learned, fixed, *ctx.rest, wanted
     )
     rest = iter(found[3:])
     to_learned = [next(rest) if want else None for want in wanted]
-    return (*found[:3], None, None, to_learned, [None] * len(fixed), *none)
+    return (*found[:3], None, None, None, to_learned, [None] * len(fixed), *none)
 
 
 attention_op.register_autograd(_backward, setup_context=_setup)

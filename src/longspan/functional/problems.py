@@ -40,15 +40,15 @@ class Settings(NamedTuple):
     """The rest of a call.
 
     Attributes:
-        counted: every change of its tensors is counted in their versions. A compiled program writes
-            into its own without.
+        stamp: in a compiled program, of the pattern's tensors and the padding as they are: see
+            `ops.stamp_op`.
     """
 
     scale: float
     key_padding: Tensor | None = None
     dropout: float = 0.0
     seed: Tensor | None = None
-    counted: bool = True
+    stamp: Tensor | None = None
 
 
 def problem_of(q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Settings) -> Problem:
@@ -67,7 +67,7 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Sett
         q.device,
         merge=isinstance(alpha, float) and alpha == 1.0,
         key_padding=settings.key_padding,
-        counted=settings.counted,
+        stamp=settings.stamp,
     )
     if isinstance(alpha, Tensor):
         alpha = torch.where((alpha >= 1) & (alpha <= 2), alpha, math.nan).reshape(-1)

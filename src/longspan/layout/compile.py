@@ -49,7 +49,7 @@ def compile_layout(
     device: torch.device,
     *,
     merge: bool,
-    counted: bool = True,
+    stamp: Tensor | None = None,
 ) -> Layout:
     """Compiles a pattern for n queries and m keys, in O(n + m + tiles), without waiting for a GPU.
 
@@ -62,8 +62,7 @@ def compile_layout(
         m: keys.
         device: where the layout is wanted, which is where the pattern's tensors are.
         merge: may a row's pairs be in two walks (softmax can merge their results, entmax cannot)?
-        counted: PyTorch's version counters tell of every change of the pattern's tensors, as they
-            do outside of compiled programs.
+        stamp: of the pattern's tensors, in a compiled program: see `Remembered.found`.
     """
     exempts = tuple([cut.exempt for cut in cuts])
     if any([cut.reach is not None for cut in cuts]):
@@ -77,7 +76,7 @@ def compile_layout(
         assert first is not None
         return _compile(first, tuple([Cut(None, exempt) for exempt in rest]), n, m, device, merge)
 
-    return remembered(compiled, patterns, (n, m, device, merge), counted=counted)
+    return remembered(compiled, patterns, (n, m, device, merge), stamp=stamp)
 
 
 @lru_cache(maxsize=256)

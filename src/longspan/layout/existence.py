@@ -32,7 +32,7 @@ class Existence:
         device: where the layout is wanted.
         merge: may a row's pairs be in two walks?
         key_padding: bool `(B, m)`, True for keys that exist, or None for all.
-        counted: as in `compile_layout`.
+        stamp: as in `compile_layout`, of the padding too.
     """
 
     pattern: Pattern | None
@@ -43,7 +43,7 @@ class Existence:
     device: torch.device
     merge: bool
     key_padding: Tensor | None = None
-    counted: bool = True
+    stamp: Tensor | None = None
 
     @cached_property
     def closed(self) -> Layout:
@@ -68,7 +68,7 @@ class Existence:
             lambda own: layout.with_padding(*own),
             [self.key_padding],
             layout,
-            counted=self.counted,
+            stamp=self.stamp,
         )
 
     def _compiled(self, cuts: tuple[Cut, ...]) -> Layout:
@@ -77,5 +77,5 @@ class Existence:
         return compile_layout(
             *(self.pattern, cuts, self.n, self.m, self.device),
             merge=self.merge,
-            counted=self.counted,
+            stamp=self.stamp,
         )

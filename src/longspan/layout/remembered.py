@@ -20,7 +20,11 @@ Patterns = tuple[Pattern | None, ...]
 
 
 def remembered(
-    compiled: Callable[[Patterns], Layout], patterns: Patterns, rest: Hashable, *, counted: bool
+    compiled: Callable[[Patterns], Layout],
+    patterns: Patterns,
+    rest: Hashable,
+    *,
+    stamp: Tensor | None,
 ) -> Layout:
     """What `compiled` makes of patterns, from the last time where their tensors are the same.
 
@@ -28,7 +32,7 @@ def remembered(
         compiled: is given the patterns, with copies of their tensors.
         patterns: new objects around the same tensors are the same patterns.
         rest: what else the layout depends on.
-        counted: see `Remembered.found`.
+        stamp: see `Remembered.found`.
     """
     tensors: list[Tensor] = []
     structure = _structure(patterns, tensors)
@@ -38,7 +42,7 @@ def remembered(
         lambda own: compiled(_with_tensors(patterns, iter(own))),
         tensors,
         (structure, rest),
-        counted=counted,
+        stamp=stamp,
     )
 
 

@@ -1,0 +1,56 @@
+"""Layers that share masks, in programs that are compiled, and recorded as graphs, on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import longspan as ls
+from longspan.patterns import Global, Window
+from longspan.weights import Bell
+
+N = 333
+
+
+def layers(q: Tensor, k: Tensor, v: Tensor, variance: Tensor, mask: Tensor, real: Tensor) -> Tensor:
+    for _ in range(3):
+        tokens = Global(mask & real)
+        bell = Bell(variance, threshold=0.5, exempt=tokens)
+        q = q + ls.attention(q, k, v, Window(90, 90) | tokens, weight=bell, key_padding=real)
+        q = q + ls.attention(q, k, v, Window(20, 20))
+    return q
+
+
+def inputs(step: int) -> list[Tensor]:
+    torch.manual_seed(step)
+    q, k, v, grad = (torch.randn(2, 2, N, 64, device="cuda").bfloat16() for _ in range(4))
+    variance = torch.rand(2, 2, N, device="cuda") * 900 + 1
+    mask = torch.rand(2, N, device="cuda") < 0.03
+    real = torch.arange(N, device="cuda") < torch.tensor([[N], [N - 20 * step]], device="cuda")
+    return [q, k, v, variance, mask, real, grad]
+
+
+# torch's compiler itself does what torch warns of.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_layers(mode: str) -> None:
+    program = torch.compile(layers, mode=mode, dynamic=False)
+    kept = inputs(0)
+    for step in range(6):
+        # Half of the time in the same objects.
+        given = inputs(step)
+        if step % 2:
+            for to, x in zip(kept, given, strict=True):
+                to.copy_(x)
+            given = kept
+        *tensors, mask, real, grad = given
+        results = []
+        for function in (program, layers):
+            torch.compiler.cudagraph_mark_step_begin()
+            leaves = [x.detach().requires_grad_() for x in tensors]
+            y = function(*leaves, mask, real)
+            results.append([x.clone() for x in (y, *torch.autograd.grad(y, leaves, grad))])
+        for have, wanted in zip(*results, strict=True):
+            torch.testing.assert_close(have, wanted, rtol=2e-2, atol=2e-2)

@@ -18,8 +18,13 @@ from .problems import Settings
 
 __all__ = ["attention_backward_op", "attention_op", "stamp_op"]
 
+# What is kept from call to call (layouts, what kernels are told of them) would lie in the memory of
+# a graph that torch's compiler records, and a stamp be the same in every replay: it records what is
+# around these. Graphs that are recorded by hand hold them as well.
+BETWEEN_GRAPHS = (torch.Tag.cudagraph_unsafe,)
 
-@torch.library.custom_op("longspan::stamp", mutates_args=())
+
+@torch.library.custom_op("longspan::stamp", mutates_args=(), tags=BETWEEN_GRAPHS)
 def stamp_op(tensors: list[Tensor]) -> Tensor:
     """A new tensor for these as they are now: whoever is given it again is given them again. What
     a program computes may come to lie where something else was, in the same object, and its
@@ -42,7 +47,7 @@ def _stamped(stamp: Tensor | None, q: Tensor) -> Tensor | None:
     return torch.empty(1, dtype=torch.uint8, device=q.device)
 
 
-@torch.library.custom_op("longspan::attention", mutates_args=())
+@torch.library.custom_op("longspan::attention", mutates_args=(), tags=BETWEEN_GRAPHS)
 def attention_op(
     q: Tensor,
     k: Tensor,
@@ -70,7 +75,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=limits_dtype(q))
 
 
-@torch.library.custom_op("longspan::attention_backward", mutates_args=())
+@torch.library.custom_op("longspan::attention_backward", mutates_args=(), tags=BETWEEN_GRAPHS)
 def attention_backward_op(
     grad: Tensor,
     out: Tensor,

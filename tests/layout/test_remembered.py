@@ -118,7 +118,7 @@ def test_patterns_without_tensors_are_given_as_they_are() -> None:
         seen.extend(own)
         return Layout(N, N, ())
 
-    remembered(noted, (static, None, Global(x)), (), counted=True)
+    remembered(noted, (static, None, Global(x)), (), stamp=None)
     assert seen[0] is static and seen[1] is None
     assert isinstance(seen[2], Global) and isinstance(seen[2].tokens, Tensor)
     assert seen[2].tokens is not x and torch.equal(seen[2].tokens, x)

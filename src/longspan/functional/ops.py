@@ -24,18 +24,22 @@ __all__ = ["attention_backward_op", "attention_op", "stamp_op"]
 BETWEEN_GRAPHS = (torch.Tag.cudagraph_unsafe,)
 
 
+def _new_stamp(device: torch.device) -> Tensor:
+    return torch.empty(1, dtype=torch.uint8, device=device)
+
+
 @torch.library.custom_op("longspan::stamp", mutates_args=(), tags=BETWEEN_GRAPHS)
 def stamp_op(tensors: list[Tensor]) -> Tensor:
     """A new tensor for these as they are now: whoever is given it again is given them again. What
     a program computes may come to lie where something else was, in the same object, and its
     version does not say so.
     """
-    return torch.empty(1, dtype=torch.uint8, device=tensors[0].device)
+    return _new_stamp(tensors[0].device)
 
 
 @stamp_op.register_fake
 def _(tensors: list[Tensor]) -> Tensor:
-    return torch.empty(1, dtype=torch.uint8, device=tensors[0].device)
+    return _new_stamp(tensors[0].device)
 
 
 def _stamped(stamp: Tensor | None, q: Tensor) -> Tensor | None:
@@ -44,7 +48,7 @@ def _stamped(stamp: Tensor | None, q: Tensor) -> Tensor | None:
     """
     if stamp is not None or q.device.type == "cpu":
         return stamp
-    return torch.empty(1, dtype=torch.uint8, device=q.device)
+    return _new_stamp(q.device)
 
 
 @torch.library.custom_op("longspan::attention", mutates_args=(), tags=BETWEEN_GRAPHS)

@@ -80,10 +80,16 @@ class Launched:
 
 
 def problem(
-    pattern: Pattern, weight: Weight | list[Weight] | None = None, *, head: int = 64, n: int = 300
+    pattern: Pattern,
+    weight: Weight | list[Weight] | None = None,
+    *,
+    head: int = 64,
+    n: int = 300,
+    padded: bool = False,
 ) -> Problem:
     q, k, v = (torch.zeros(1, 2, n, head, dtype=torch.bfloat16) for _ in range(3))
-    call = prepared(q, k, v, pattern, weight=weight)
+    real = (torch.arange(n) < n - 20)[None] if padded else None
+    call = prepared(q, k, v, pattern, weight=weight, key_padding=real)
     return problem_of(call.q, call.k, call.v, call.meaning, call.settings)
 
 
@@ -207,6 +213,8 @@ def main(capability: int) -> None:
             problem(SameDocument(torch.arange(300)[None] // 50), head=96),
             problem(Window(64, 64) | Global(3)),
             problem(Full(), Bell(variance, threshold=0.5, exempt=Global(3))),
+            problem(Window(64, 64), padded=True),
+            problem(Full(), Bell(variance, threshold=0.5, exempt=Global(3)), padded=True, head=32),
         ):
             assert hopper.takes(own)
             out, limits = hopper.forward(own)

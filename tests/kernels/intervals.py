@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from longspan.functional.attention import prepared
+from longspan.functional.attention import Call, prepared
 from longspan.functional.problems import dense_problem, problem_of
 from longspan.kernels.problem import BellTerm, Problem
 from longspan.patterns import Global, Pattern
@@ -24,16 +24,22 @@ class Asked:
     v: Tensor
     pattern: Pattern
     weight: Bell | None = None
+    real: Tensor | None = None
 
     @cached_property
     def problem(self) -> Problem:
-        call = prepared(self.q, self.k, self.v, self.pattern, weight=self.weight)
+        call = self._call()
         return problem_of(self.q, self.k, self.v, call.meaning, call.settings)
+
+    def _call(self) -> Call:
+        return prepared(
+            *(self.q, self.k, self.v, self.pattern), weight=self.weight, key_padding=self.real
+        )
 
     @cached_property
     def exists(self) -> Tensor:
         """Which pairs exist, `(B, H, N, M)`."""
-        call = prepared(self.q, self.k, self.v, self.pattern, weight=self.weight)
+        call = self._call()
         found = dense_problem(self.q, self.k, call.meaning, call.settings).exists
         return found.expand(*self.q.shape[:3], self.k.shape[2])
 
@@ -77,11 +83,31 @@ class Asked:
 
 
 def ask(
-    pattern: Pattern, weight: Bell | None, n: int, m: int, heads: int = 2, key_heads: int = 1
+    pattern: Pattern,
+    weight: Bell | None,
+    n: int,
+    m: int,
+    heads: int = 2,
+    key_heads: int = 1,
+    real: Tensor | None = None,
 ) -> Asked:
     q = torch.randn(2, heads, n, 24)
     k, v = (torch.randn(2, key_heads, m, 24) for _ in range(2))
-    return Asked(q, k, v, pattern, weight)
+    return Asked(q, k, v, pattern, weight, real)
+
+
+def padded(kind: str, m: int) -> Tensor:
+    """Real keys of two samples, the second of which has padding behind them, before them, between
+    them, or nothing else.
+    """
+    j = torch.arange(m)
+    second = {
+        "behind": j < m - 30,
+        "before": j >= 30,
+        "between": (j % 7 != 0) & (j >= 10) & (j < m - 12) & ((j < 40) | (j >= 46)),
+        "everywhere": j < 0,
+    }[kind]
+    return torch.stack([j < m, second])
 
 
 def bells(n: int, kind: str) -> Bell | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -23,6 +23,7 @@ from longspan.weights import Bell
 
 from ..problems import Built, Case, Size
 from .contract import agrees, problem
+from .intervals import padded
 
 BF16, FP16 = torch.bfloat16, torch.float16
 
@@ -51,6 +52,7 @@ class Interval(Case):
         bound: variances from the least to the largest, under a reach that the window has too.
         tokens: which are global, beside the window.
         cut: a bell from which they are exempt, with this threshold; 0 for none.
+        where: padding lies, among the keys of the second sample.
     """
 
     window: tuple[int, int] | None = None
@@ -59,6 +61,7 @@ class Interval(Case):
     bound: bool = False
     tokens: str = ""
     cut: float | None = None
+    where: str = ""
 
     def build(self, dtype: torch.dtype, device: str = "cpu") -> Built:
         built = super().build(dtype, device)
@@ -66,6 +69,8 @@ class Interval(Case):
             built.options["pattern"] = Window(*self.window)
         if self.tokens:
             self._with_tokens(built)
+        if self.where:
+            built.options["key_padding"] = padded(self.where, self.size.m).to(device)
         if self.transposed:
             for name in ("q", "k", "v"):
                 x = built.leaves[name].detach().transpose(1, 2).contiguous().transpose(1, 2)
@@ -185,6 +190,57 @@ class TestOnHopper:
     )
     def test_global_tokens_of_other_shapes(self, case: Case) -> None:
         self.check(case)
+
+    @pytest.mark.parametrize("where", ["behind", "before", "between", "everywhere"])
+    @pytest.mark.parametrize(
+        "case",
+        [
+            Interval(sized(64), window=(70, 70)),
+            Interval(sized(128, 100, 459), window=(70, 0)),
+            Interval(sized(32, 459, 130, 4), window=(200, 200), transposed=True),
+            Interval(sized(64), ("full",), weights=("bell",)),
+            Interval(sized(16), window=(20, 20), bound=True),
+            Interval(sized(64), window=(70, 70), tokens="ends"),
+            Interval(sized(32), window=(70, 70), tokens="samples", cut=0.5),
+            Interval(sized(64, groups=4), window=(9, 9), tokens="many", cut=0.5),
+            Interval(sized(64, 333, 459), window=(70, 70), tokens="keys", cut=0.5),
+        ],
+        ids=str,
+    )
+    def test_padding(self, case: Interval, where: str) -> None:
+        self.check(replace(case, where=where))
+
+    @pytest.mark.parametrize("where", ["behind", "between"])
+    def test_nothing_of_padding_is_read(self, where: str) -> None:
+        tokens = Global(torch.tensor([5, 200, 320], device="cuda"))
+        real = padded(where, 333).cuda()
+        inputs = [torch.randn(2, 2, 333, 64, device="cuda", dtype=BF16) for _ in range(4)]
+        variance = torch.rand(2, 2, 333, device="cuda") * 900 + 1
+        bell = Bell(variance, threshold=0.5, exempt=tokens)
+        found = []
+        for fill in (0.0, torch.nan):
+            q, *own, grad = (x.clone() for x in inputs)
+            for x in own:
+                x.masked_fill_(~real[:, None, :, None], fill)
+            leaves = [x.requires_grad_() for x in (q, *own)]
+            y = ls.attention(*leaves, weight=bell, key_padding=real, backend="triton")
+            found.append([y, *torch.autograd.grad(y, leaves, grad)])
+        for calm, spoilt in zip(*found, strict=True):
+            torch.testing.assert_close(spoilt, calm, rtol=2e-2, atol=2e-2)
+        for gradient in found[0][2:]:
+            assert not gradient.masked_select(~real[:, None, :, None]).any()
+
+    def test_padding_that_comes_again_and_changes(self) -> None:
+        q, k, v = (torch.randn(2, 2, 333, 64, device="cuda", dtype=BF16) for _ in range(3))
+        real = padded("behind", 333).cuda()
+        for where in ("behind", "behind", "between", "behind"):
+            real.copy_(padded(where, 333))
+            found = ls.attention(q, k, v, Window(70, 70), key_padding=real, backend="triton")
+            own = [x.double() for x in (q, k, v)]
+            wanted = ls.attention(
+                *own, Window(70, 70), key_padding=padded(where, 333).cuda(), backend="reference"
+            )
+            torch.testing.assert_close(found.double(), wanted, rtol=2e-2, atol=2e-2)
 
     def test_nan_beside_global_tokens(self) -> None:
         """A NaN of a global key, or row, is everyone's; one of another token is its neighbours'."""

@@ -14,7 +14,7 @@ from longspan.kernels import triton as triton_backend
 from longspan.patterns import Causal, Full, Global, Pattern, Window
 from longspan.weights import Bell
 
-from .intervals import Asked, ask, bells
+from .intervals import Asked, ask, bells, padded
 
 if TYPE_CHECKING:
     from longspan.kernels.triton.hopper.intervals import RowFacts
@@ -178,16 +178,17 @@ def with_nan(asked: Asked, place: str) -> Asked:
     return asked
 
 
-def right_of(pattern: Pattern, bell: str, n: int, m: int, place: str) -> Right:
+def right_of(
+    pattern: Pattern, bell: str, n: int, m: int, place: str, padding: str | None = None
+) -> Right:
     # Four heads share two of keys, if there is one bell for all heads.
     groups = (4, 2) if bell in ("none", "by sample") else (2, 1)
-    asked = ask(pattern, bells(n, bell), n, m, *groups)
+    real = None if padding is None else padded(padding, m)
+    asked = ask(pattern, bells(n, bell), n, m, *groups, real=real)
     return Right(with_nan(asked, place))
 
 
-@pytest.mark.parametrize(("pattern", "bell", "n", "m", "place"), CASES, ids=str)
-def test_outputs(pattern: Pattern, bell: str, n: int, m: int, place: str) -> None:
-    right = right_of(pattern, bell, n, m, place)
+def check_outputs(right: Right) -> None:
     marked = others(spread(right.limits.shape, 7), right.asked.global_rows)
     limits = torch.where(marked, math.nan, MARK)
     out = torch.full_like(right.asked.q, MARK)
@@ -198,11 +199,12 @@ def test_outputs(pattern: Pattern, bell: str, n: int, m: int, place: str) -> Non
     assert out[1].isnan().any() and not out[1].isnan().all() and out[0].isfinite().all()
 
 
-@pytest.mark.parametrize(("pattern", "bell", "n", "m", "place"), CASES, ids=str)
-def test_gradients(pattern: Pattern, bell: str, n: int, m: int, place: str) -> None:
-    right = right_of(pattern, bell, n, m, place)
+def check_gradients(right: Right) -> None:
     marked = others(spread(right.limits.shape, 9), right.asked.global_rows)
     marked_keys = others(spread(right.dk.shape[:3], 9), right.asked.global_keys)
+    if right.asked.real is not None:
+        # Gradients of padding are 0 whatever is in it, and never marked.
+        marked_keys &= right.asked.real[:, None]
     rows, keys = (torch.where(x, math.nan, 0.0) for x in (marked, marked_keys))
     made = [torch.full_like(x, MARK) for x in (right.asked.q, right.asked.k, right.asked.v)]
     to_bells = torch.full(right.limits.shape, MARK)
@@ -216,6 +218,28 @@ def test_gradients(pattern: Pattern, bell: str, n: int, m: int, place: str) -> N
         assert (to_bells == MARK).all()
     else:
         same(to_bells[marked], right.to_bells[marked])
+
+
+@pytest.mark.parametrize(("pattern", "bell", "n", "m", "place"), CASES, ids=str)
+def test_outputs(pattern: Pattern, bell: str, n: int, m: int, place: str) -> None:
+    check_outputs(right_of(pattern, bell, n, m, place))
+
+
+@pytest.mark.parametrize(("pattern", "bell", "n", "m", "place"), CASES, ids=str)
+def test_gradients(pattern: Pattern, bell: str, n: int, m: int, place: str) -> None:
+    check_gradients(right_of(pattern, bell, n, m, place))
+
+
+@pytest.mark.parametrize("padding", ["behind", "before", "between"])
+@pytest.mark.parametrize(
+    ("pattern", "bell", "n", "m", "place"),
+    [case for case in CASES if case[1] not in ("uncut", "same reach")][::2],
+    ids=str,
+)
+def test_padding(pattern: Pattern, bell: str, n: int, m: int, place: str, padding: str) -> None:
+    right = right_of(pattern, bell, n, m, place, padding)
+    check_outputs(right)
+    check_gradients(right)
 
 
 def test_nothing_marked_is_nothing_done() -> None:

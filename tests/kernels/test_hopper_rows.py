@@ -14,7 +14,7 @@ from longspan.kernels import triton as triton_backend
 from longspan.patterns import Causal, Full, Pattern, SameDocument, Window
 from longspan.weights import Bell, variance_of
 
-from .intervals import Asked, ask, bells
+from .intervals import Asked, ask, bells, padded
 
 if TYPE_CHECKING:
     from longspan.kernels.triton.hopper.intervals import RowFacts
@@ -138,6 +138,42 @@ def test_documents_of_each_sample(bell: str) -> None:
     ids = torch.stack([torch.repeat_interleave(torch.arange(3), row) for row in lengths])
     asked = ask(SameDocument(ids), bells(170, bell), 170, 170)
     assert check(asked).kind == kinds()[2]
+
+
+@pytest.mark.parametrize("padding", ["behind", "before", "between", "everywhere"])
+@pytest.mark.parametrize(
+    ("pattern", "bell", "n", "m"),
+    [
+        (Window(20, 20), "none", 130, 130),
+        (Causal(), "none", 100, 170),
+        (Window(20, 3), "each", 200, 200),
+        (Full(), "by head", 130, 130),
+        (Window(15, 15), "shared", 150, 90),
+    ],
+    ids=str,
+)
+def test_rows_end_where_padding_begins(
+    pattern: Pattern, bell: str, n: int, m: int, padding: str
+) -> None:
+    from longspan.kernels.triton.hopper.intervals import PADDED
+
+    real = padded(padding, m)
+    weight = bells(n, bell)
+    facts = facts_of(ask(pattern, weight, n, m, real=real))
+    unpadded, own = ask(pattern, weight, n, m).exists, facts.intervals
+    assert facts.kind == PADDED and torch.equal(own.real.bool(), real)
+    for b in range(2):
+        keys = real[b].nonzero().flatten().tolist()
+        first, last = (keys[0], keys[-1]) if keys else (NOWHERE, -1)
+        holes = int(len(keys) < last - first + 1 if keys else 0)
+        assert own.padding.view(2, 3)[b].tolist() == [first, last, holes]
+        j = torch.arange(m)
+        for h in range(2):
+            unit = b * own.per_sample + h * own.per_head
+            exists = unpadded[b, h] & (j >= first) & (j <= last)
+            assert torch.equal(pairs_of(facts, unit, n, m), exists)
+            check_table(own.table.view(-1, own.tiles, 5)[unit], exists)
+            check_columns(facts.columns.view(-1, -(-m // BLOCK), 2)[unit], exists)
 
 
 @pytest.mark.parametrize("apart", [(False, False), (True, False), (False, True), (True, True)])

@@ -148,10 +148,14 @@ class TestTakes:
         assert not self.takes(weight=Bell(40.0), pattern=pattern)
         assert not self.takes(weight=Bell(40.0, exempt=Global(1)), pattern=pattern)
 
-    def test_refuses_padding(self) -> None:
-        real = torch.ones(1, 40, dtype=torch.bool)
-        real[:, 30:] = False
-        assert not self.takes(key_padding=real)
+    def test_padding(self) -> None:
+        """Not under soft bells: rows of padding may have no key but such as are far out on them."""
+        real, variance = (torch.arange(40) < 30)[None], torch.ones(1, 2, 40)
+        assert self.takes(key_padding=real)
+        assert self.takes(key_padding=real, pattern=Window(3, 3) | Global(2))
+        assert self.takes(key_padding=real, weight=Bell(variance, threshold=0.5))
+        assert not self.takes(key_padding=real, weight=Bell(variance))
+        assert not self.takes(key_padding=real, weight=Bell(variance, max_reach=5))
 
     @pytest.mark.parametrize(
         "weight",

@@ -112,6 +112,7 @@ class Walk:
         heads: the query heads it is for, None for all.
         plan: what backends keep with a walk, by names of their own.
         unpadded: the walk that this one is, but for keys taken away as padding; None for itself.
+        padding: bool `(B, m)`, False for those keys; None where none are.
     """
 
     queries: Order
@@ -119,6 +120,7 @@ class Walk:
     heads: tuple[int, ...] | None = None
     plan: dict[Any, Any] = field(default_factory=dict)
     unpadded: Walk | None = None
+    padding: Tensor | None = None
 
     @property
     def batch(self) -> int:
@@ -166,7 +168,9 @@ class Layout:
                 real = part.keys.of(key_padding)
                 allowed = real if part.allowed is None else part.allowed & real
                 parts.append(replace(part, allowed=allowed))
-            walks.append(Walk(walk.queries, tuple(parts), walk.heads, unpadded=walk))
+            walks.append(
+                Walk(walk.queries, tuple(parts), walk.heads, unpadded=walk, padding=key_padding)
+            )
         return replace(self, walks=tuple(walks))
 
     def to(self, device: torch.device) -> Layout:

@@ -97,7 +97,7 @@ def gradient_after(
             TERMS, MADE.DROPOUT, BM, BN,
         )  # fmt: skip
     _, ds = score_gradient(
-        s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS, query.dtype
+        s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS, True, query.dtype
     )
     distance = (key[None, :] - i[:, None]).to(tl.float32)
     for t in tl.static_range(len(TERMS) - 1, WHICH, -1):

@@ -98,7 +98,7 @@ def _step(
             KINDS[S][4], TERMS, MADE.DROPOUT, BM, MADE.BN,
         )  # fmt: skip
     p, ds = score_gradient(
-        s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS, query.dtype
+        s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS, MADE.CAREFUL, query.dtype
     )
     a = p * factor
     distance = (key[None, :] - i[:, None]).to(tl.float32)

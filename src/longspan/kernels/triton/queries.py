@@ -44,15 +44,21 @@ WHOLE = tl.constexpr(1 - 2.0**-13)
 
 
 @triton.jit
-def score_gradient(s, limit, exists, da, factor, mean, FACTORS: tl.constexpr, DTYPE: tl.constexpr):
+def score_gradient(
+    s, limit, exists, da, factor, mean, FACTORS: tl.constexpr, CAREFUL: tl.constexpr,
+    DTYPE: tl.constexpr,
+):  # fmt: skip
     """Probabilities, and the gradient of the scores after all weights; `s` and `limit` are times
     log2(e), DTYPE is that of the output.
 
     No probability is above 1, whatever the scores: where float32 has no number between two of them
     and a pair had a last bit more in the forward, it would be infinite.
+
+    A pair that does not exist has a gradient of 0 times what its value gives. That is NaN where the
+    value is; who is not CAREFUL finds that in the sums, and has them made again.
     """
     below = tl.minimum(s - limit[:, None], 0.0, propagate_nan=tl.PropagateNan.ALL)
-    p = tl.where(exists, tl.exp2(below), 0.0)
+    p = tl.exp2(tl.where(exists, below, float("-inf")))
     dp = da
     if FACTORS:
         dp = da * factor
@@ -62,7 +68,9 @@ def score_gradient(s, limit, exists, da, factor, mean, FACTORS: tl.constexpr, DT
         # would be all that is left. A NaN stays: 0 times NaN is one.
         share = tl.where(p > WHOLE, 0.0, p)
     ds = share * (dp - mean[:, None])
-    return p, tl.where(exists, ds, 0.0)
+    if CAREFUL:
+        ds = tl.where(exists, ds, 0.0)
+    return p, ds
 
 
 @triton.jit
@@ -106,9 +114,11 @@ def _step(
             given.terms, given.drop, b, h, row, live, i, key, start, KINDS[P][0],
             KINDS[P][4], TERMS, MADE.DROPOUT, MADE.BM, BN,
         )  # fmt: skip
+    # The mean gradient of rows is not made again.
     p, ds = score_gradient(
-        s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS, q.dtype
-    )
+        s, limit, exists, da, factor, mean, MADE.DROPOUT or MADE.FACTORS, MADE.CAREFUL or MEAN,
+        q.dtype,
+    )  # fmt: skip
     if MEAN:
         return acc, added(added(sums, tl.sum(ds, 1), 0), tl.sum(p, 1), 1)
     distance = (key[None, :] - i[:, None]).to(tl.float32)

@@ -55,6 +55,8 @@ def roles_of(layout: Layout) -> Roles | None:
     walks = layout.walks
     if not 1 <= len(walks) <= 2 or layout.merged:
         return None
+    # Padding takes keys away, and changes nothing of this.
+    walks = tuple([walk.unpadded or walk for walk in walks])
     plan = walks[0].plan
     if "hopper roles" not in plan:
         plan["hopper roles"] = _roles(walks)
@@ -63,8 +65,7 @@ def roles_of(layout: Layout) -> Roles | None:
 
 def _roles(walks: tuple[Walk, ...]) -> Roles | None:
     first, *rest = walks
-    # Padding strikes out keys that no other part has.
-    if any(walk.heads is not None or walk.unpadded is not None for walk in walks):
+    if any(walk.heads is not None for walk in walks):
         return None
     if first.queries.index is not None or not all(map(_plain, first.parts)):
         return None

@@ -17,12 +17,14 @@ from .ring import (
     BAND,
     GATHERED_NUMBERS,
     LOADER_REGISTERS,
+    PADDED,
     REACH,
     ROWS,
     block_barrier,
     edges,
     initialise,
     overlapped,
+    real_keys,
     release,
     release_before,
     start_load,
@@ -76,7 +78,8 @@ def _load(
     those of rows that are there and of places that are free, RING each, and the same of keys, 2
     each.
     """
-    BYTES: gl.constexpr = (2 * PD * 2 + (2 + KIND + (1 if BELL else 0)) * 4) * BM
+    OF_INTERVALS: gl.constexpr = 0 if KIND == BAND else 1 if KIND == REACH else 2
+    BYTES: gl.constexpr = (2 * PD * 2 + (2 + OF_INTERVALS + (1 if BELL else 0)) * 4) * BM
     work = gl.program_id(0)
     tile, b, key_head = work_of(work, tiles, key_heads)
     by_tile, by_b, by_head = work_of(gl.num_programs(0), tiles, key_heads)
@@ -108,7 +111,7 @@ def _load(
                     _start_number(stats, vectors, bar, unit, row, slot, 2)
                 if KIND != BAND:
                     _start_number(stats, vectors, bar, unit, row, slot, 3)
-                if KIND == ROWS:
+                if KIND >= ROWS:
                     _start_number(stats, vectors, bar, unit, row, slot, 4)
                 number += 1
             if BESIDE:
@@ -274,6 +277,10 @@ def _compute(
         if TURNS == 2:
             release(bars.index(2 * RING + 2 + turn))
         dk, dv = warpgroup_mma_wait(0, deps=[dk, dv])
+        if KIND == PADDED:
+            real = gl.convert_layout(real_keys(intervals, b, key, m), gl.SliceLayout(1, LO))
+            dk = gl.where(real[:, None], dk, 0.0)
+            dv = gl.where(real[:, None], dv, 0.0)
         check = gl.convert_layout(gl.sum(dk * 0.0 + dv * 0.0, 1), R)
         unit = (b * key_heads + key_head).to(gl.int64)
         gl.store(checks + unit * m + key, check, mask=key < m)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ....layout import Walk
 from ...problem import BellReach, BellTerm, Problem, SameReach
 from ..arguments import captured, vectors, walk_arguments
 from ..configs import HopperOptions, hopper_options
@@ -27,7 +28,16 @@ from .beside import (
 )
 from .descriptors import numbers_tiles, padded_head, tiles_of
 from .gather import Beside
-from .intervals import BLOCK, NUMBERS, RowFacts, band_facts, facts_of, with_columns
+from .intervals import (
+    BLOCK,
+    NUMBERS,
+    Padding,
+    RowFacts,
+    band_facts,
+    facts_of,
+    padding_of,
+    with_columns,
+)
 from .keys import key_gradients
 from .outputs import outputs
 from .queries import query_gradients
@@ -60,7 +70,8 @@ def takes(problem: Problem) -> bool:
     roles = roles_of(problem.open_layout)
     if roles is None or not _weights_fit(problem, roles):
         return False
-    return not problem.terms or _cut(problem) or q.shape[2] <= k.shape[2]
+    own_keys = problem.open_layout.walks[0].padding is None and q.shape[2] <= k.shape[2]
+    return not problem.terms or _cut(problem) or own_keys
 
 
 def _cut(problem: Problem) -> bool:
@@ -113,7 +124,7 @@ def _facts(problem: Problem, part: int, columns: bool, none: Tensor) -> RowFacts
             if isinstance(reach, SameReach):
                 band = min(band[0], reach.tokens), min(band[1], reach.tokens)
     learned = bool(problem.terms)
-    if band is not None and not learned:
+    if band is not None and not learned and walk.padding is None:
         return band_facts(band, none)
     key = ("hopper", columns, problem.q.shape[0])
     if learned or captured(problem.q.device):
@@ -130,8 +141,21 @@ def _new_facts(
 ) -> RowFacts:
     walk = problem.open_layout.walks[0]
     arguments = walk_arguments(walk, problem.q.shape[1], problem.q.device)
-    found = facts_of(problem, arguments.parts[part], band)
+    found = facts_of(problem, arguments.parts[part], band, _padding(problem, walk))
     return with_columns(found, problem.k.shape[2]) if columns else found
+
+
+def _padding(problem: Problem, walk: Walk) -> Padding | None:
+    """What is known about padding, from the last time where it is the same."""
+    if walk.padding is None:
+        return None
+    if captured(problem.q.device):
+        return padding_of(walk.padding)
+    known: Padding | None = walk.plan.get("hopper padding")
+    if known is None:
+        with unrecorded():
+            known = walk.plan["hopper padding"] = padding_of(walk.padding)
+    return known
 
 
 @cache

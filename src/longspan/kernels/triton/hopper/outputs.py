@@ -15,13 +15,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ..pairs import LOG2E
 from .ring import (
     LOADER_REGISTERS,
+    PADDED,
     block_barrier,
+    has_holes,
     initialise,
     keys_of_rows,
     load_keys,
     overlapped,
     places_of_rows,
     positions_of_places,
+    real_keys,
     release_before,
     start_load,
     start_store,
@@ -175,8 +178,9 @@ def _add(
 @gluon.jit
 def _step(
     t, number, first, has_edge, query, ks, vs, bars, acc, shift, total, column, column_f, bell, i,
-    low, width, scale_log2, BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
-    BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
+    low, width, intervals, b, m, holes, scale_log2, KIND: gl.constexpr, BELL: gl.constexpr,
+    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr,
+    LO: gl.constexpr,
 ):  # fmt: skip
     """One tile of keys."""
     s, acc = _scores(number, query, ks, bars, acc, PD, BM, BN, RING, LS)
@@ -187,6 +191,9 @@ def _step(
     if has_edge:
         exists = within(column[None, :], (low - start)[:, None], width[:, None])
         s = gl.where(exists, s, float("-inf"))
+    if KIND == PADDED:
+        if holes:
+            s = gl.where(real_keys(intervals, b, start + column, m)[None, :], s, float("-inf"))
     return _add(
         s, s, number, vs, acc, shift, total, scale_log2, t == 0, BELL, False, PD, BM, BN, RING, LO
     )
@@ -195,8 +202,9 @@ def _step(
 @gluon.jit
 def _step_beside(
     t, number, query, ks, vs, bars, acc, shift, total, column, bell, i, low, width, own_low,
-    own_width, beside, b, scale_log2, BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr,
-    BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
+    own_width, beside, intervals, b, m, scale_log2, KIND: gl.constexpr, BELL: gl.constexpr,
+    PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr,
+    LO: gl.constexpr,
 ):  # fmt: skip
     """One tile of gathered keys."""
     place = t * BN + column
@@ -210,6 +218,8 @@ def _step_beside(
         part = gl.where(inside, 1.0 - gl.exp2(bell[:, None] * (d * d) * scale_log2), 1.0)
     else:
         exists = exists & (inside == 0)
+    if KIND == PADDED:
+        exists = exists & real_keys(intervals, b, key, m)[None, :]
     s = gl.where(exists, s, float("-inf"))
     return _add(
         s, part, number, vs, acc, shift, total, scale_log2, False, BELL, BELL, PD, BM, BN, RING, LO
@@ -238,6 +248,7 @@ def _compute(
         first, steps, lower, upper = steps_of_rows(intervals, b, h, tile, n, m, KIND, BM, BN)
         row = tile * BM + gl.arange(0, BM, R)
         low, width = keys_of_rows(intervals, b, h, row, n, m, KIND)
+        holes = has_holes(intervals, b, KIND)
         i = row + (m - n)
         bell = gl.zeros([BM], gl.float32, R)
         if BELL:
@@ -252,8 +263,8 @@ def _compute(
         for t in range(0, steps):
             acc, shift, total = _step(
                 t, number + t, first, (t < lower) | (t >= upper), query, ks, vs, bars, acc, shift,
-                total, column, column_f, bell, i, low, width, scale_log2, BELL, PD, BM, BN, RING,
-                LS, LO,
+                total, column, column_f, bell, i, low, width, intervals, b, m, holes, scale_log2,
+                KIND, BELL, PD, BM, BN, RING, LS, LO,
             )  # fmt: skip
         number += steps
         if BESIDE:
@@ -262,8 +273,8 @@ def _compute(
             for t in range(0, more):
                 acc, shift, total = _step_beside(
                     t, number + t, query, ks, vs, bars, acc, shift, total, column, bell, i, low,
-                    width, own_low, own_width, beside, b, scale_log2, BELL, PD, BM, BN, RING, LS,
-                    LO,
+                    width, own_low, own_width, beside, intervals, b, m, scale_log2, KIND, BELL, PD,
+                    BM, BN, RING, LS, LO,
                 )  # fmt: skip
             number += more
         acc = warpgroup_mma_wait(0, deps=[acc])

@@ -16,15 +16,18 @@ from ..pairs import LOG2E
 from .ring import (
     LOADER_REGISTERS,
     NUMBERS,
+    PADDED,
     REACH,
     ROWS,
     block_barrier,
+    has_holes,
     initialise,
     keys_of_rows,
     load_keys,
     overlapped,
     places_of_rows,
     positions_of_places,
+    real_keys,
     release,
     release_before,
     start_load,
@@ -114,8 +117,9 @@ def _add(
 @gluon.jit
 def _step(
     t, number, first, has_edge, query, gradient, ks, vs, bars, acc, to_bell, column, column_f,
-    bell, i, low, width, limit, mean, scale_log2, BELL: gl.constexpr, PD: gl.constexpr,
-    BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
+    bell, i, low, width, intervals, b, m, holes, limit, mean, scale_log2, KIND: gl.constexpr,
+    BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr,
+    LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
     """One tile of keys."""
     s, dp, acc = _scores(number, query, gradient, ks, vs, bars, acc, PD, BM, BN, RING, LS)
@@ -128,6 +132,9 @@ def _step(
     p = gl.exp2(s * scale_log2 - limit[:, None])
     if has_edge:
         p = gl.where(within(column[None, :], (low - start)[:, None], width[:, None]), p, 0.0)
+    if KIND == PADDED:
+        if holes:
+            p = gl.where(real_keys(intervals, b, start + column, m)[None, :], p, 0.0)
     dp = warpgroup_mma_wait(0, deps=[dp])
     ds = p * (dp - mean[:, None])
     if BELL:
@@ -138,14 +145,17 @@ def _step(
 @gluon.jit
 def _step_beside(
     t, number, query, gradient, ks, vs, bars, acc, to_bell, column, bell, i, low, width, own_low,
-    own_width, beside, b, limit, mean, scale_log2, BELL: gl.constexpr, PD: gl.constexpr,
-    BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr, LS: gl.constexpr, LO: gl.constexpr,
+    own_width, beside, intervals, b, m, limit, mean, scale_log2, KIND: gl.constexpr,
+    BELL: gl.constexpr, PD: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, RING: gl.constexpr,
+    LS: gl.constexpr, LO: gl.constexpr,
 ):  # fmt: skip
     """One tile of gathered keys."""
     place = t * BN + column
     key = positions_of_places(beside, b, place)
     s, dp, acc = _scores(number, query, gradient, ks, vs, bars, acc, PD, BM, BN, RING, LS)
     exists = within(place[None, :], own_low[:, None], own_width[:, None])
+    if KIND == PADDED:
+        exists = exists & real_keys(intervals, b, key, m)[None, :]
     inside = within(key[None, :], low[:, None], width[:, None])
     p = gl.exp2(s * scale_log2 - limit[:, None])
     p = gl.where(exists, p, 0.0)
@@ -186,6 +196,7 @@ def _compute(
         first, steps, lower, upper = steps_of_rows(intervals, b, h, tile, n, m, KIND, BM, BN)
         row = tile * BM + gl.arange(0, BM, R)
         low, width = keys_of_rows(intervals, b, h, row, n, m, KIND)
+        holes = has_holes(intervals, b, KIND)
         i = row + (m - n)
         bell = gl.zeros([BM], gl.float32, R)
         if BELL:
@@ -212,7 +223,7 @@ def _compute(
             place = unit_of(intervals, b, h).to(gl.int64) * intervals.stride + row
             reach = gl.load(intervals.rows + place, mask=row < n, other=0.0)
             gl.store(own + 3 * stats_stride, reach, mask=row < n)
-        if KIND == ROWS:
+        if KIND >= ROWS:
             gl.store(own + 3 * stats_stride, low.to(gl.float32, bitcast=True), mask=row < n)
             gl.store(own + 4 * stats_stride, width.to(gl.float32, bitcast=True), mask=row < n)
         to_bell = gl.zeros([BM], gl.float32, R)
@@ -220,8 +231,8 @@ def _compute(
         for t in range(0, steps):
             acc, to_bell = _step(
                 t, number + t, first, (t < lower) | (t >= upper), query, gradient, ks, vs, bars,
-                acc, to_bell, column, column_f, bell, i, low, width, limit, mean, scale_log2, BELL,
-                PD, BM, BN, RING, LS, LO,
+                acc, to_bell, column, column_f, bell, i, low, width, intervals, b, m, holes, limit,
+                mean, scale_log2, KIND, BELL, PD, BM, BN, RING, LS, LO,
             )  # fmt: skip
         number += steps
         if BESIDE:
@@ -230,8 +241,8 @@ def _compute(
             for t in range(0, more):
                 acc, to_bell = _step_beside(
                     t, number + t, query, gradient, ks, vs, bars, acc, to_bell, column, bell, i,
-                    low, width, own_low, own_width, beside, b, limit, mean, scale_log2, BELL, PD,
-                    BM, BN, RING, LS, LO,
+                    low, width, own_low, own_width, beside, intervals, b, m, limit, mean,
+                    scale_log2, KIND, BELL, PD, BM, BN, RING, LS, LO,
                 )  # fmt: skip
             number += more
         release(bars.index(2 * RING + 2 + turn))

@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
 from ..pairs import LOG2E
-from .ring import BAND, NOWHERE, REACH
+from .ring import BAND, NOWHERE, PADDED, REACH
 
 # Keys, or rows, that are looked at at once, and rows, or keys, whose marks are.
 NEXT = tl.constexpr(64)
@@ -34,6 +34,15 @@ def interval_of_rows(intervals, unit, row, live, n, m, KIND: tl.constexpr):
         high = low + tl.load(intervals.widths + own, mask=live, other=0)
         high = tl.where(low < NOWHERE, high, -1)
     return low, high
+
+
+@triton.jit
+def _real(intervals, b, key, seen, KIND: tl.constexpr):
+    """Which of the keys that are seen are no padding."""
+    if KIND == PADDED:
+        place = intervals.real + b.to(tl.int64) * intervals.real_batch + key
+        seen = seen & (tl.load(place, mask=seen, other=0) > 0)
+    return seen
 
 
 @triton.jit
@@ -146,9 +155,10 @@ def repair_outputs(
                 whole = tl.full([NEXT], 1.0, tl.float32)
                 for first in range(low, high + 1, NEXT):
                     key = first + tl.arange(0, NEXT)
+                    seen = _real(intervals, b, key, key <= high, KIND)
                     top, total, acc = _add_keys(
-                        top, total, acc, query, k, v, b, h // each, key, key <= high, whole, bell,
-                        i, scale, BELL, D, PD,
+                        top, total, acc, query, k, v, b, h // each, key, seen, whole, bell, i,
+                        scale, BELL, D, PD,
                     )  # fmt: skip
                 if BESIDE:
                     start_place, end_place = _places(beside, b, h, row)
@@ -156,6 +166,7 @@ def repair_outputs(
                         place = first + tl.arange(0, NEXT)
                         seen = place < end_place
                         key = _gathered(beside, b, place, seen)
+                        seen = _real(intervals, b, key, seen, KIND)
                         inside = (low <= key) & (key <= high)
                         part = whole
                         if BELL:
@@ -209,7 +220,7 @@ def _repair_row(
     to_bell = tl.zeros([1], tl.float32)
     for first in range(low, high + 1, NEXT):
         key = first + tl.arange(0, NEXT)
-        seen = key <= high
+        seen = _real(intervals, b, key, key <= high, KIND)
         ds, keys = _score_gradients(
             query, gradient, k, v, b, h // each, key, seen, bell, i, limit, mean, scale, BELL, D,
             PD,
@@ -223,6 +234,7 @@ def _repair_row(
             place = first + tl.arange(0, NEXT)
             seen = place < end_place
             key = _gathered(beside, b, place, seen)
+            seen = _real(intervals, b, key, seen, KIND)
             inside = (low <= key) & (key <= high)
             if not BELL:
                 seen = seen & (inside == 0)

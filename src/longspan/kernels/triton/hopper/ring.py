@@ -10,8 +10,10 @@ KIND says where the rows' intervals come from:
     BAND: every row r at position i has the keys i − left … i + right
     REACH: the keys up to a row's own reach on both sides (float32; −1 for none)
     ROWS: any interval: a first key and how many follow it (int32)
-For the last two a table has for every tile of rows its first key, its steps, and the steps at which
-the tiles without an edge begin and end.
+    PADDED: the same, of samples in which some keys are padding: intervals begin and end within the
+        keys that are real, and where padding lies between those (`padding`), their own bits count
+For all but the first a table has for every tile of rows its first key, its steps, and the steps at
+which the tiles without an edge begin and end.
 
 Global tokens are BESIDE: their keys are gathered, and every tile of rows has a few more steps over
 them at its end; so have tiles of keys over the gathered rows. A pair with a global token that is in
@@ -45,11 +47,14 @@ NOWHERE = gl.constexpr(1 << 30)
 BAND = gl.constexpr(0)
 REACH = gl.constexpr(1)
 ROWS = gl.constexpr(2)
+PADDED = gl.constexpr(3)
 
 
 class Intervals(NamedTuple):
     """Which keys the rows have. `rows` and `widths` are `(units, stride)`, `table` is
     `(units, tiles, 5)`; a unit is a sample and head, or one for all where the factors are 0.
+    `real` is uint8 `(B, M)`, `padding` is int32 `(B, 3)`: the first and the last real key, and
+    whether others lie between.
     """
 
     rows: Any
@@ -61,6 +66,9 @@ class Intervals(NamedTuple):
     per_head: int
     left: int
     right: int
+    real: Any
+    real_batch: int
+    padding: Any
 
 
 # Triton renamed these after 3.6.
@@ -211,6 +219,22 @@ def keys_of_rows(intervals, b, h, row, n, m, KIND: gl.constexpr):
         place = unit_of(intervals, b, h).to(gl.int64) * intervals.stride + row
         low = gl.load(intervals.rows + place, mask=row < n, other=NOWHERE)
         return low, gl.load(intervals.widths + place, mask=row < n, other=0)
+
+
+@gluon.jit
+def has_holes(intervals, b, KIND: gl.constexpr):
+    """Whether padding lies between a sample's real keys."""
+    if KIND == PADDED:
+        return gl.load(intervals.padding + b * 3 + 2) > 0
+    else:
+        return False
+
+
+@gluon.jit
+def real_keys(intervals, b, key, m):
+    """Which keys are no padding; none beyond the last is."""
+    place = intervals.real + b.to(gl.int64) * intervals.real_batch + key
+    return gl.load(place, mask=(key >= 0) & (key < m), other=0) > 0
 
 
 @gluon.jit

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from ....weights import conversions
-from .ring import NOWHERE, REACH
+from .ring import NOWHERE, PADDED, REACH
 
 SLACK = tl.constexpr(conversions.SLACK)
 
@@ -47,10 +47,44 @@ def _write_table(
 
 
 @triton.jit
+def padding_of_keys(real, padding, m, stride, SCAN: tl.constexpr):
+    """For every sample its first and its last real key, and whether padding lies between them,
+    int32 `(B, 3)`; `real` is uint8 `(B, M)`.
+    """
+    b = tl.program_id(0)
+    start = real + b.to(tl.int64) * stride
+    first = tl.full([SCAN], NOWHERE, tl.int32)
+    last = tl.full([SCAN], -1, tl.int32)
+    count = tl.zeros([SCAN], tl.int32)
+    for scan in range(0, m, SCAN):
+        key = scan + tl.arange(0, SCAN)
+        there = tl.load(start + key, mask=key < m, other=0) > 0
+        first = tl.minimum(first, tl.where(there, key, NOWHERE))
+        last = tl.maximum(last, tl.where(there, key, -1))
+        count += there.to(tl.int32)
+    low = tl.min(first, 0)
+    high = tl.max(last, 0)
+    between = (high >= low) & (tl.sum(count, 0) < high - low + 1)
+    tl.store(padding + b * 3, low)
+    tl.store(padding + b * 3 + 1, high)
+    tl.store(padding + b * 3 + 2, between.to(tl.int32))
+
+
+@triton.jit
+def _within_real(first, last, padding, b, KIND: tl.constexpr):
+    """Intervals that end where a sample's real keys do."""
+    if KIND == PADDED:
+        first = tl.maximum(first, tl.load(padding + b * 3))
+        last = tl.minimum(last, tl.load(padding + b * 3 + 1))
+    return first, last
+
+
+@triton.jit
 def rows_of_bells(
-    variance, bells, low, high, rows, widths, table, n, m, left, right, most, scale, stride, heads,
-    tiles, CURVE: tl.constexpr, KIND: tl.constexpr, CUT: tl.constexpr, ARRAYS: tl.constexpr,
-    TABLE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILES: tl.constexpr,
+    variance, bells, low, high, padding, rows, widths, table, n, m, left, right, most, scale,
+    stride, heads, tiles, CURVE: tl.constexpr, KIND: tl.constexpr, CUT: tl.constexpr,
+    ARRAYS: tl.constexpr, TABLE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    TILES: tl.constexpr,
 ):  # fmt: skip
     """What d² is multiplied by before the scale, for every row of a bell, `(units, stride)`; and,
     with a TABLE, its interval in the kernels' form, and the table.
@@ -60,6 +94,7 @@ def rows_of_bells(
 
     Args:
         variance: its data and strides.
+        padding: see `padding_of_keys`; for intervals that are PADDED.
         most: the farthest that a row may look in any case.
         CURVE: −2·ln threshold; among the arguments it would be rounded to float32.
     """
@@ -92,6 +127,7 @@ def rows_of_bells(
         else:
             first = tl.maximum(i - tl.minimum(reach, left), 0)
             last = tl.minimum(i + tl.minimum(reach, right), m - 1)
+        first, last = _within_real(first, last, padding, b, KIND)
         if KIND == REACH:
             tl.store(rows + to, tl.minimum(reach, left).to(tl.float32), mask=live)
         else:
@@ -105,8 +141,8 @@ def rows_of_bells(
 
 @triton.jit
 def rows_of_arrays(
-    low, high, rows, widths, table, n, stride, heads, tiles, BM: tl.constexpr, BN: tl.constexpr,
-    TILES: tl.constexpr,
+    low, high, padding, rows, widths, table, n, stride, heads, tiles, KIND: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """Intervals [low, high) in the kernels' form, and their table."""
     block = tl.program_id(0)
@@ -117,6 +153,7 @@ def rows_of_arrays(
     live = row < n
     first = tl.load(low.data + b * low.batch + h * low.head + row, mask=live, other=0)
     last = tl.load(high.data + b * high.batch + h * high.head + row, mask=live, other=0) - 1
+    first, last = _within_real(first, last, padding, b, KIND)
     some = first <= last
     to = unit.to(tl.int64) * stride + row
     tl.store(rows + to, tl.where(some, first, NOWHERE), mask=live)

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
 import longspan as ls
+from longspan.functional import Backend
 from longspan.patterns import Global, Window
 from longspan.weights import Bell
 
 N = 333
 
+# Of a result's norm: three layers in bfloat16 are 0.007 off at most, those with another step's
+# masks 0.4 at least.
+TOLERANCE = 0.02
 
-def layers(q: Tensor, k: Tensor, v: Tensor, variance: Tensor, mask: Tensor, real: Tensor) -> Tensor:
+
+def layers(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    variance: Tensor,
+    mask: Tensor,
+    real: Tensor,
+    backend: Backend = "auto",
+) -> Tensor:
+    attention = partial(ls.attention, backend=backend)
     for _ in range(3):
         tokens = Global(mask & real)
         bell = Bell(variance, threshold=0.5, exempt=tokens)
-        q = q + ls.attention(q, k, v, Window(90, 90) | tokens, weight=bell, key_padding=real)
-        q = q + ls.attention(q, k, v, Window(20, 20))
+        q = q + attention(q, k, v, Window(90, 90) | tokens, weight=bell, key_padding=real)
+        q = q + attention(q, k, v, Window(20, 20))
     return q
 
 
@@ -31,8 +48,17 @@ def inputs(step: int) -> list[Tensor]:
     return [q, k, v, variance, mask, real, grad]
 
 
-# torch's compiler itself does what torch warns of.
+def results(
+    function: Callable[..., Tensor], tensors: list[Tensor], masks: list[Tensor], grad: Tensor
+) -> list[Tensor]:
+    leaves = [x.detach().requires_grad_() for x in tensors]
+    y = function(*leaves, *masks)
+    return [x.detach().clone() for x in (y, *torch.autograd.grad(y, leaves, grad))]
+
+
+# torch's compiler itself does what torch warns of, and begins by recording a graph of nothing.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
 @pytest.mark.gpu
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_layers(mode: str) -> None:
@@ -46,11 +72,10 @@ def test_layers(mode: str) -> None:
                 to.copy_(x)
             given = kept
         *tensors, mask, real, grad = given
-        results = []
-        for function in (program, layers):
-            torch.compiler.cudagraph_mark_step_begin()
-            leaves = [x.detach().requires_grad_() for x in tensors]
-            y = function(*leaves, mask, real)
-            results.append([x.clone() for x in (y, *torch.autograd.grad(y, leaves, grad))])
-        for have, wanted in zip(*results, strict=True):
-            torch.testing.assert_close(have, wanted, rtol=2e-2, atol=2e-2)
+        torch.compiler.cudagraph_mark_step_begin()
+        found = results(program, tensors, [mask, real], grad)
+        exact = partial(layers, backend="reference")
+        wanted = results(exact, [x.double() for x in tensors], [mask, real], grad.double())
+        for name, have, want in zip(("y", "q", "k", "v", "variance"), found, wanted, strict=True):
+            off = float((have.double() - want).norm() / want.norm())
+            assert off < TOLERANCE, (step, name, off)

@@ -139,8 +139,8 @@ def test_unanswerable_questions_are_learned_from_wrong_paragraphs() -> None:
 
 def test_narrow_windows_change_one_thing_at_a_time() -> None:
     plan = narrow_windows(start="mini", seeds=(0, 1))
-    assert len(plan.rows) == 34 and len(plan.runs) == 68
-    assert len({run.place for run in plan.runs}) == 68
+    assert len(plan.rows) == 34 + 4 and len(plan.runs) == 2 * len(plan.rows)
+    assert len({run.place for run in plan.runs}) == len(plan.runs)
     configs = {run.row: run.config for run in plan.runs if run.config.seed == 0}
     centre = configs["learned 16, without global tokens"]
     for row, config in configs.items():
@@ -159,15 +159,18 @@ def test_narrow_windows_change_one_thing_at_a_time() -> None:
 
 def test_ideas_change_one_thing_and_take_as_many_steps() -> None:
     plan = narrow_ideas(start="mini", seeds=(0,))
-    assert len(plan.rows) == 20 and len({run.place for run in plan.runs}) == 20
+    assert len(plan.rows) == 20 + 4 and len({run.place for run in plan.runs}) == len(plan.rows)
     first = plan.runs[0].config
-    for run in plan.runs:
+    for run in plan.runs[:20]:
         assert sum(own.steps for own in run.config.stages) == 1400, run.row
         assert "dev" not in run.config.task["settings"]
         mechanism = run.config.mechanism
         assert isinstance(mechanism, dict) and isinstance(first.mechanism, dict)
         changed = {name for name in mechanism if mechanism[name] != first.mechanism.get(name)}
         assert (len(run.config.stages) > 1) + (len(changed - {"spread"})) <= 1, run.row
+    for run in plan.runs[20:]:
+        means = [own.mechanism and own.mechanism["mean_reach"] for own in run.config.stages]
+        assert means == [64, 32, None], run.row
 
 
 @pytest.mark.parametrize(("mean", "heads"), [(16, 12), (16, 4), (8, 1)])

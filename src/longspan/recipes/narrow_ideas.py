@@ -1,5 +1,5 @@
 """What might make a narrow learned window better: of its network, of its budget, and of the order
-in which it learns. Each row changes one thing.
+in which it learns. Each row changes one thing; the last ones have two together.
 
 Ideas are chosen among on articles that are kept from the training data: a file to be measured on is
 for what is kept.
@@ -13,7 +13,7 @@ from typing import Any
 
 from ..training import RunConfig
 from .plan import Plan, Planned, over_seeds
-from .questions import answering, learned, said_of, with_tokens
+from .questions import answering, in_turn, learned, said_of, wide_first, with_tokens
 
 __all__ = ["narrow_ideas"]
 
@@ -31,16 +31,10 @@ CHANGES: dict[str, dict[str, Any]] = {
     "one budget for all layers": {"pooled": True},
 }
 
-# Of the stages: the share of the steps that each has, and what is another in it than in the last.
-ORDERS: dict[str, tuple[tuple[float, dict[str, Any]], ...]] = {
-    "soft first": ((1 / 3, {"cut": False}), (2 / 3, {})),
-    "wide first": (
-        (1 / 4, {"mechanism": {"mean_reach": 64}}),
-        (1 / 4, {"mechanism": {"mean_reach": 32}}),
-        (1 / 2, {}),
-    ),
-    "k = 0.1 first": ((1 / 2, {"mechanism": {"threshold": 0.1}}), (1 / 2, {})),
-}
+# Of the stages, beside "wide first": the share of the steps, and what is another.
+Stages = tuple[tuple[float, dict[str, Any]], ...]
+SOFT_FIRST: Stages = ((1 / 3, {"cut": False}), (2 / 3, {}))
+LOW_FIRST: Stages = ((1 / 2, {"mechanism": {"threshold": 0.1}}), (1 / 2, {}))
 
 
 def narrow_ideas(
@@ -81,6 +75,9 @@ def narrow_ideas(
         own = with_tokens(base, tokens)
         for row, config in _rows(own, reach).items():
             runs += over_seeds(f"{row}, {said_of(tokens)}", config, seeds)
+    for tokens in (False, True):
+        for row, config in _together(with_tokens(base, tokens), reach).items():
+            runs += over_seeds(f"{row}, {said_of(tokens)}", config, seeds)
     return Plan(
         title="Ideas for narrow windows",
         about=f"Questions about paragraphs, F1, with learned windows of {reach} tokens to each "
@@ -90,27 +87,22 @@ def narrow_ideas(
 
 
 def _rows(base: RunConfig, reach: int) -> dict[str, RunConfig]:
-    own: dict[str, Any] = {"mean_reach": reach, "max_reach": MOST}
-    found = {row: learned(base, **own, **changes) for row, changes in CHANGES.items()}
-    for row, stages in ORDERS.items():
-        found[row] = _in_turn(learned(base, **own), stages)
+    found = {row: _learned(base, reach, **changes) for row, changes in CHANGES.items()}
+    own = _learned(base, reach)
+    found["soft first"] = in_turn(own, *SOFT_FIRST)
+    found["wide first"] = wide_first(own)
+    found["k = 0.1 first"] = in_turn(own, *LOW_FIRST)
     return found
 
 
-def _in_turn(config: RunConfig, stages: tuple[tuple[float, dict[str, Any]], ...]) -> RunConfig:
-    """One stage after the other, all with the same weights: the learning rate rises in the first
-    and falls in the last.
-    """
-    (whole,) = config.stages
-    made = []
-    for number, (share, changes) in enumerate(stages):
-        last = number + 1 == len(stages)
-        own = replace(
-            whole,
-            name=f"stage-{number + 1}",
-            steps=max(round(share * whole.steps), 1),
-            warmup=whole.warmup if number == 0 else 0.02,
-            schedule=whole.schedule if last else "constant",
-        )
-        made.append(replace(own, **changes))
-    return replace(config, stages=tuple(made))
+def _together(base: RunConfig, reach: int) -> dict[str, RunConfig]:
+    """What has helped, two at a time."""
+    wide = wide_first(_learned(base, reach))
+    first, *others = wide.stages
+    soft = replace(wide, stages=(replace(first, cut=False), *others))
+    sided = wide_first(_learned(base, reach, sided=True))
+    return {"soft and wide first": soft, "wide first, left and right apart": sided}
+
+
+def _learned(base: RunConfig, reach: int, **changes: Any) -> RunConfig:
+    return learned(base, mean_reach=reach, max_reach=MOST, **changes)

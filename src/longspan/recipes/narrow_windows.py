@@ -13,13 +13,16 @@ from typing import Any
 
 from ..training import RunConfig
 from .plan import Plan, Planned, over_seeds
-from .questions import answering, fixed, full, learned, said_of, with_tokens
+from .questions import answering, fixed, full, learned, said_of, wide_first, with_tokens
 
 __all__ = ["narrow_windows", "spread"]
 
 CENTRE, MOST = 16, 128
 FIXED = (64, 32, 16, 8, 4)
 LEARNED = (64, 32, 16, 8)
+
+# Of `narrow_ideas`, what helped.
+WIDE_FIRST = (16, 8)
 
 # Is it the token, or only the head? Who shares a reach.
 SHARED = {"one reach for a head": "tokens", "one reach for a token": "heads"}
@@ -48,7 +51,7 @@ def narrow_windows(
 ) -> Plan:
     """Full attention, fixed windows, learned ones, and single changes around one of them; each
     without and with the question's tokens as global ones, but for those that tell what a token and
-    what a head adds.
+    what a head adds. At last come windows that are wide at first.
 
     Args:
         data: SQuAD files to learn from; None is the sample in the package.
@@ -73,6 +76,10 @@ def narrow_windows(
         rows = _rows(own) if tokens else _rows(own) | _shared(own, heads)
         for row, config in rows.items():
             runs += over_seeds(f"{row}, {said_of(tokens)}", config, seeds)
+    for tokens in (False, True):
+        for reach in WIDE_FIRST:
+            config = wide_first(_learned(with_tokens(base, tokens), mean_reach=reach))
+            runs += over_seeds(f"learned {reach}, wide first, {said_of(tokens)}", config, seeds)
     return Plan(
         title="Narrow windows",
         about="Questions about paragraphs, F1. Windows of so many tokens to each side, fixed or on "

@@ -12,9 +12,11 @@ __all__ = [
     "answering",
     "fixed",
     "full",
+    "in_turn",
     "learned",
     "reaching",
     "said_of",
+    "wide_first",
     "with_settings",
     "with_tokens",
 ]
@@ -101,3 +103,36 @@ def learned(
 def reaching(config: RunConfig, reach: int) -> RunConfig:
     """A learned window of so many tokens on average."""
     return learned(config, mean_reach=reach, max_reach=MOST * reach)
+
+
+def wide_first(config: RunConfig) -> RunConfig:
+    """A learned window that is four times as wide for a quarter of the steps, then twice as wide
+    for another.
+    """
+    assert isinstance(config.mechanism, dict)
+    reach = config.mechanism["mean_reach"]
+    wider = ({"mechanism": {"mean_reach": times * reach}} for times in (4, 2))
+    return in_turn(config, *((1 / 4, own) for own in wider), (1 / 2, {}))
+
+
+def in_turn(config: RunConfig, *stages: tuple[float, dict[str, Any]]) -> RunConfig:
+    """Stages one after the other, all with the same weights: the learning rate rises in the first
+    and falls in the last.
+
+    Args:
+        stages: the share of the steps that each has, and what is another in it than in the run's
+            own stage.
+    """
+    (whole,) = config.stages
+    made = []
+    for number, (share, changes) in enumerate(stages):
+        last = number + 1 == len(stages)
+        own = replace(
+            whole,
+            name=f"stage-{number + 1}",
+            steps=max(round(share * whole.steps), 1),
+            warmup=whole.warmup if number == 0 else 0.02,
+            schedule=whole.schedule if last else "constant",
+        )
+        made.append(replace(own, **changes))
+    return replace(config, stages=tuple(made))

@@ -40,3 +40,28 @@ def test_a_batch_goes_to_a_device_whole() -> None:
     found = [batch.tokens, batch.real, batch.types, batch.targets["tokens"], batch.source["real"]]
     assert {tensor.device.type for tensor in found} == {"meta"}
     assert batch.numbers == [5] and batch.global_tokens is None
+
+
+def test_a_batch_becomes_wider() -> None:
+    tokens = torch.tensor([[5, 6, 7], [8, 0, 0]])
+    real = torch.tensor([[True, True, True], [True, False, False]])
+    start = torch.tensor([1, 0])
+    targets = {"start": start, "allowed": real, "tags": tokens}
+    batch = Batch(
+        tokens=tokens, real=real, targets=targets, numbers=[4, 2], types=tokens, global_tokens=real
+    )
+    wide = batch.widened(4, 100)
+    for have, was, value in (
+        (wide.tokens, tokens, 0),
+        (wide.real, real, False),
+        (wide.types, tokens, 0),
+        (wide.global_tokens, real, False),
+        (wide.targets["allowed"], real, False),
+        (wide.targets["tags"], tokens, NOT_COUNTED),
+    ):
+        assert have is not None and have.shape == (2, 4) and have.dtype == was.dtype
+        assert torch.equal(have[:, :3], was) and (have[:, 3] == value).all()
+    assert wide.targets["start"] is start and wide.numbers == [4, 2]
+    assert batch.widened(3, 100) is batch
+    assert batch.widened(16, 3) is batch
+    assert batch.widened(16, 7).tokens.shape == (2, 7)

@@ -60,8 +60,24 @@ def test_a_sum_over_examples(objective: str) -> None:
             assert [pair[:2] for pair in alone[:3]] == [pair[:2] for pair in together[number][:3]]
         elif objective != "translation":
             assert together[number] == alone
+    wider = task.batch(numbers).widened(16, learner.longest)
+    assert wider.tokens.shape[1] > task.batch(numbers).tokens.shape[1]
+    found, asked = own.loss(learner, wider)
+    assert float(found) == pytest.approx(float(whole), rel=1e-4) and asked == count
+    _check_same(objective, own.decode(learner, wider), together)
     again = {number: own.restored(json.loads(json.dumps(one))) for number, one in together.items()}
     assert again == together
+
+
+def _check_same(objective: str, found: dict[int, Any], wanted: dict[int, Any]) -> None:
+    assert list(found) == list(wanted)
+    for number, one in wanted.items():
+        if objective == "spans":
+            assert [pair[:2] for pair in found[number][:3]] == [pair[:2] for pair in one[:3]]
+        elif objective in ("next", "masked"):
+            assert found[number] == pytest.approx(one, rel=1e-4)
+        else:
+            assert found[number] == one
 
 
 @torch.no_grad()

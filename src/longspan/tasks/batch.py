@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = ["NOT_COUNTED", "Batch", "padded", "real_of"]
@@ -69,6 +70,31 @@ class Batch:
     def pin(self) -> Batch:
         """The same in memory from which a GPU copies while the CPU goes on."""
         return self._each(lambda t: t.pin_memory())
+
+    def widened(self, multiple: int, longest: int) -> Batch:
+        """The same with rows of a multiple of so many tokens, or of `longest`, which none has more
+        than.
+        """
+        n = self.tokens.shape[1]
+        more = min(-n % multiple, longest - n)
+        if more <= 0:
+            return self
+        return replace(
+            self,
+            tokens=F.pad(self.tokens, (0, more)),
+            real=F.pad(self.real, (0, more)),
+            targets={
+                # Others, such as an answer's begin, are of an example, not of its tokens.
+                name: F.pad(own, (0, more), value=0 if own.dtype == torch.bool else NOT_COUNTED)
+                if own.dim() == 2
+                else own
+                for name, own in self.targets.items()
+            },
+            types=None if self.types is None else F.pad(self.types, (0, more)),
+            global_tokens=None
+            if self.global_tokens is None
+            else F.pad(self.global_tokens, (0, more)),
+        )
 
     def target_count(self) -> int:
         """How many tokens, or examples, the loss is a sum over."""

@@ -51,7 +51,7 @@ def outputs_of(
         for turn, first in enumerate(starts):
             given = task.batch(own[first : first + batch], split)
             count += objective.count(given)
-            there, padded = on_device(given, device)
+            there, padded = on_device(given, device, learner.longest)
             if turn % every == 0:
                 with watched(learner) as seen:
                     scores = objective.scores(learner, there, padded)

@@ -10,13 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..models import Encoder
+from ..models import Config, Encoder
 from ..models.block import Block
 from ..nn import Attention, BigBird, LearnedWindow, Mechanism, MultiheadAttention, Setting
 from ..tasks import Batch
 from .objectives import Objective
 
 __all__ = ["Learner", "on_device"]
+
+# On a GPU padded rows are a multiple of so many tokens long.
+EVEN = 16
 
 # What `torch.compile` hands blocks to.
 COMPILER = "inductor"
@@ -67,6 +70,13 @@ class Learner(nn.Module):
             types=batch.types if body.config.types else None,
         )
         return found
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that a row may have."""
+        config = self.body.config
+        assert isinstance(config, Config)
+        return config.length
 
     def blocks(self) -> Iterator[Block]:
         return (own for own in self.body.modules() if isinstance(own, Block))
@@ -143,9 +153,17 @@ def _without_global(mechanism: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any,
     )
 
 
-def on_device(batch: Batch, device: torch.device) -> tuple[Batch, bool]:
-    """A batch where it is wanted, and whether it has padding, which is asked for before."""
+def on_device(batch: Batch, device: torch.device, longest: int | None = None) -> tuple[Batch, bool]:
+    """A batch where it is wanted, and whether it has padding, which is asked for before.
+
+    Args:
+        longest: the most tokens of a row: then a GPU gets rows that are padded at all with lengths
+            that come again. For a length of a new kind kernels are compiled, and the first calls of
+            a shape take longer than those after them.
+    """
     padded = not bool(batch.real.all())
     if device.type == "cuda":
+        if padded and longest is not None:
+            batch = batch.widened(EVEN, longest)
         batch = batch.pin()
     return batch.to(device, non_blocking=True), padded

@@ -97,7 +97,7 @@ class Stepper:
         share = process_count() / max(targets, 1.0)
         total: Tensor | None = None
         for place, given in enumerate(batches):
-            batch, padded = on_device(given, device)
+            batch, padded = on_device(given, device, self.learner.longest)
             last = place + 1 == len(batches)
             together: AbstractContextManager[Any] = (
                 nullcontext() if last else alone(self.accelerator, self.model)
@@ -159,7 +159,7 @@ class Stepper:
                 torch.cuda.set_rng_state(own, self.accelerator.device)
             losses = []
             for given in batches:
-                batch, padded = on_device(given, self.accelerator.device)
+                batch, padded = on_device(given, self.accelerator.device, learner.longest)
                 losses.append(learner(batch, padded))
             return torch.stack(losses)
 

@@ -102,7 +102,7 @@ def test_parts_of_the_window_table() -> None:
 def test_long_documents_have_the_same_pairs() -> None:
     plan = long_documents(reach=40, seeds=(0,))
     configs = {run.row: run.config for run in plan.runs}
-    assert len(configs) == len(plan.runs) == 13
+    assert len(configs) == len(plan.runs) == 14
     bird: Any = configs["BigBird"].mechanism
     assert bird["block"] * (bird["window"] + bird["drawn"]) == 80
     assert configs["fixed, 512 tokens"].stages[0].batch == 8 * configs["fixed"].stages[0].batch

@@ -8,7 +8,15 @@ from typing import Any
 
 from ..training import RunConfig
 from .plan import Plan, over_seeds
-from .questions import answering, fixed, full, reaching, with_settings, with_tokens
+from .questions import (
+    answering,
+    fixed,
+    full,
+    reaching,
+    wide_first,
+    with_settings,
+    with_tokens,
+)
 
 __all__ = ["long_documents"]
 
@@ -28,8 +36,8 @@ def long_documents(
     seeds: Sequence[int] = (0, 1, 2),
 ) -> Plan:
     """Full attention, and mechanisms of the same pairs, each with the question's tokens as global
-    ones; then what happens without those, without projections of their own, and where an article is
-    read through shorter windows.
+    ones; then what happens without those, without projections of their own, where an article is
+    read through shorter windows, and where windows are wide at first.
 
     Args:
         data: SQuAD files to learn from; None is the sample in the package.
@@ -80,6 +88,7 @@ def _rows(base: RunConfig, reach: int, length: int) -> Iterator[tuple[str, RunCo
             yield f"full attention, {shorter} tokens", full(own)
         yield f"fixed, {shorter} tokens", windows(own)
         yield f"learned, {shorter} tokens", reaching(own, reach)
+    yield "learned, wide first", wide_first(reaching(base, reach))
 
 
 def _bigbird(reach: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import longspan as ls
-from longspan.hf import lengthen, profile, restore, use
+from longspan.hf import check, lengthen, profile, restore, use
 from longspan.hf.layers import attention_layers
 from longspan.nn import Attention, LearnedWindow, SlidingWindow
 from longspan.patterns import Full, Global, Window
@@ -190,3 +190,13 @@ def test_errors() -> None:
     use(made, Window(2, 2))
     with pytest.raises(NotImplementedError, match="output_attentions"):
         made(input_ids=tokens(), output_attentions=True)
+
+
+def test_a_check_leaves_it_as_it_was() -> None:
+    made = model("mpnet")
+    wanted = hidden(made, tokens())
+    found = check(made, Window(2, 2), [tokens()])
+    assert found.error > 1e-3
+    assert made.config._attn_implementation == "eager"
+    assert torch.equal(hidden(made, tokens()), wanted)
+    assert made(tokens(), output_attentions=True).attentions[0] is not None

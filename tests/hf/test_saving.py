@@ -281,3 +281,20 @@ def test_errors(tmp_path: Path) -> None:
     _changed(tmp_path, format=99)
     with pytest.raises(ValueError, match="format 99, this version reads 1"):
         load_adapter(made, tmp_path)
+
+
+def test_pooled_windows_come_back_with_one_budget(tmp_path: Path) -> None:
+    made = model("bert").train()
+    window = LearnedWindow(32, 4, mean_reach=3, max_reach=6, pooled=True)
+    use(made, window, layers=[0])
+    use(made, window, layers=[1])
+    for _ in range(5):
+        hidden(made, tokens())
+    made.eval()
+    first, second = (layer.longspan for layer in attention_layers(made))
+    assert second._pool[0] is first
+    save(made, tmp_path)
+    again = load(tmp_path)
+    assert torch.equal(hidden(again, tokens()), hidden(made, tokens()))
+    first, second = (layer.longspan for layer in attention_layers(again))
+    assert second._pool[0] is first

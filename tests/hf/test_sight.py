@@ -33,6 +33,7 @@ RULES: dict[str, tuple[Callable[..., Any], type]] = {
     "causal": (masks.causal_mask_function, Causal),
     "window back": (masks.sliding_window_causal_mask_function(4), Window),
     "window around": (masks.sliding_window_bidirectional_mask_function(2), Window),
+    "window of nothing": (masks.sliding_window_causal_mask_function(0), Mask),
     "window of itself": (masks.sliding_window_causal_mask_function(1), Window),
     "two windows": (
         masks.and_masks(
@@ -110,3 +111,13 @@ def test_goes_where_a_mask_goes() -> None:
     assert moved.padding is not None and moved.padding.is_meta and moved.right == 0
     assert found.contiguous() is found
     assert sight_of(2, 9, 9, attention_mask=found) is found
+
+
+def test_a_model_that_works_on_its_mask_is_told_so() -> None:
+    sight = sight_of(2, 9, 9, mask_function=masks.causal_mask_function)
+    for ask in (lambda: 0 + sight, lambda: sight[:, 0]):
+        with pytest.raises(NotImplementedError, match="attn_implementation='eager'"):
+            ask()
+    with pytest.raises(AttributeError, match=r"no size.*attn_implementation='eager'"):
+        sight.size()
+    assert not hasattr(sight, "anything")

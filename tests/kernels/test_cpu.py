@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ import torch
 import longspan as ls
 from longspan.kernels import cpu
 from longspan.kernels.cpu import launch
-from longspan.patterns import Window
+from longspan.patterns import Global, Window
+from longspan.weights import Bell
 
 from ..problems import Case
 from .contract import BackendContract
@@ -50,3 +52,31 @@ def test_unknown_instruction_sets_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     q = torch.randn(1, 1, 9, 4)
     with pytest.raises(ValueError, match="mmx"):
         ls.attention(q, q, q, backend="cpu")
+
+
+@pytest.mark.parametrize("name", ["auto", "torch"])
+def test_defaults_of_torch_change_nothing(name: Any) -> None:
+    """Neither its dtype nor its device: kernels write into what is made for them."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 64, 8) for _ in range(3))
+    variance = torch.rand(1, 2, 64) * 30 + 1
+    grad = torch.randn(1, 2, 64, 8)
+
+    def results(tokens: Global) -> list[torch.Tensor]:
+        leaves = [x.detach().requires_grad_() for x in (q, k, v, variance)]
+        bell = Bell(leaves[3], threshold=0.1, exempt=tokens)
+        y = ls.attention(*leaves[:3], Window(8, 8) | tokens, weight=bell, backend=name)
+        return [y.detach(), *torch.autograd.grad(y, leaves, grad)]
+
+    wanted = results(Global(2))
+    try:
+        for dtype in (torch.float64, torch.bfloat16):
+            torch.set_default_dtype(dtype)
+            for have, want in zip(results(Global(2)), wanted, strict=True):
+                assert torch.equal(have, want)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.device("meta"):
+        found = results(Global(2))
+    for have, want in zip(found, wanted, strict=True):
+        assert torch.equal(have, want)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -111,3 +112,11 @@ def test_translation() -> None:
         x = torch.cat([x, made(source, x)[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(greedy, x)
     assert made.translate(source, 5, begin=0, beams=3).shape == (2, 6)
+
+
+def test_learned_positions_end_in_a_cache_too() -> None:
+    model = LanguageModel(
+        Config(vocab=9, width=8, heads=2, layers=1, length=8), lambda layer: Attention(Causal())
+    )
+    with pytest.raises(ValueError, match="at most 8, the config's length, got 9 with those before"):
+        model.generate(torch.tensor([[1, 2, 3]]), 10)

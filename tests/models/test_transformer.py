@@ -87,6 +87,7 @@ def test_left_padding(name: str) -> None:
     real = torch.tensor([[False] * 4 + [True] * 9])
     plain = model.generate(x, 6)
     torch.testing.assert_close(model.generate(padded, 6, key_padding=real)[:, 4:], plain)
+    torch.testing.assert_close(model(padded, key_padding=real)[:, 4:], model(x))
 
 
 def test_encoder_and_decoder() -> None:

@@ -202,7 +202,7 @@ def test_a_network_is_taken_whole() -> None:
     assert list(other.network) == ["W_p", "U_d", "b_d"] and list(window().network) == ["W_p", "U_d"]
     with pytest.raises(ValueError, match="the source has no b_d"):
         other.load_reach(window())
-    with pytest.raises(ValueError, match="W_p must be of shape"):
+    with pytest.raises(ValueError, match="must have reads='stream'"):
         window(reads="stream").load_reach(window())
 
 
@@ -481,3 +481,79 @@ def test_products_in_pieces_are_the_same(n: int) -> None:
     have = all_of(lambda x, w: _products_in_pieces(x, w, -(-n // PIECE)), torch.float32)
     for own, right in zip(have, want, strict=True):
         assert (own.double() - right).abs().max() < 1e-5 * right.abs().max()
+
+
+def test_a_pair_of_a_causal_window_lies_to_its_left() -> None:
+    """As many as a fixed causal window has, up to what is cut off of reaches."""
+    made, (q, *_) = window(causal=True, budget="pairs", mean_reach=5, max_reach=25), inputs()
+    found, says = made._shared_out(made.shares(q), Setting())
+    places = torch.arange(30.0)
+    reach = found[:, None, None] * made.shares(q).double()
+    pairs = torch.minimum(reach, places.clamp(max=25)).sum((1, 2))
+    torch.testing.assert_close(
+        pairs, torch.full_like(pairs, float(HEADS * places.clamp(max=5).sum()))
+    )
+    assert says.all()
+
+
+def test_texts_too_short_for_their_budget_do_not_move_the_factor() -> None:
+    made = window(causal=True, budget="pairs", mean_reach=12, max_reach=20)
+    start = made.factor.clone()
+    made(*inputs(n=10))
+    assert torch.equal(made.factor, start)
+    made(*inputs(n=30))
+    assert not torch.equal(made.factor, start)
+
+
+@pytest.mark.parametrize("budget", ["reach", "variance", "pairs"])
+def test_samples_without_tokens_do_not_move_the_factor(budget: Any) -> None:
+    factors = []
+    for empty in (0, 3):
+        made, given = window(causal=True, budget=budget), inputs(1)
+        for _ in range(5):
+            real = torch.ones(1 + empty, 30, dtype=torch.bool)
+            real[1:] = False
+            made(*(x.repeat(1 + empty, 1, 1, 1) for x in given), Setting(key_padding=real))
+        factors.append(float(made.factor))
+    assert factors[0] == pytest.approx(factors[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_factor_stays_exact_in_half_precision(dtype: torch.dtype) -> None:
+    made = window(causal=True).to(dtype)
+    assert made.W_p.dtype == dtype and made.factor.dtype == torch.float64
+    before = made.factor.clone()
+    made(*(x.to(dtype) for x in inputs()))
+    assert not torch.equal(made.factor, before)
+
+
+def test_pooled_windows_are_saved_with_the_one_factor() -> None:
+    layers = nn.ModuleList([window(pooled=True) for _ in range(3)])
+    pool_budgets(layers)  # type: ignore[arg-type]
+    for layer in layers:
+        layer(*inputs())
+    state = layers.state_dict()
+    assert len({float(state[f"{n}.factor"]) for n in range(3)}) == 1
+    again = nn.ModuleList([window(pooled=True) for _ in range(3)])
+    pool_budgets(again)  # type: ignore[arg-type]
+    again.load_state_dict(state)
+    assert torch.equal(again[0].factor, layers[0].factor)  # type: ignore[arg-type]
+    # One that is taken out, and copied, takes the estimate with it.
+    alone = window(pooled=True)
+    alone.load_state_dict(deepcopy(layers[2]).state_dict())
+    assert torch.equal(alone.factor, layers[0].factor)  # type: ignore[arg-type]
+
+
+def test_a_network_that_does_not_fit_is_not_taken() -> None:
+    with pytest.raises(ValueError, match="would drop its b_d"):
+        window().load_reach(window(biased=True))
+    with pytest.raises(ValueError, match="must have sided=False"):
+        window().load_reach(window(sided=True))
+
+
+def test_rotary_positions_do_not_change_the_reach() -> None:
+    made, (q, k, v) = window(), inputs()
+    made(q, k, v)
+    wanted = made.last_reach
+    made(q.flip(-1), k, v, Setting(unturned=q))
+    assert wanted is not None and torch.equal(made.last_reach, wanted)  # type: ignore[arg-type]

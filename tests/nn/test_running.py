@@ -56,7 +56,9 @@ def test_two_processes_follow_one_estimate(tmp_path: Path) -> None:
 
 
 def test_one_process_alone() -> None:
-    assert float(mean_of_all(torch.tensor([1.0, 2.0, 6.0]))) == 3.0
+    values = torch.tensor([1.0, 2.0, 6.0, torch.inf])
+    assert float(mean_of_all(values, torch.tensor([True, True, True, False]))) == 3.0
+    assert mean_of_all(values, torch.zeros(4, dtype=torch.bool)).isnan()
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

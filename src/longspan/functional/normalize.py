@@ -38,7 +38,9 @@ def entmax(x: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
         return normalizers.entmax(x, alpha, dim)
     moved = x.movedim(dim, -1).float()
     if order is None:
-        alphas = torch.full(moved.shape[:-1], float(alpha), dtype=torch.float32)
+        alphas = torch.full(
+            moved.shape[:-1], float(alpha), dtype=torch.float32, device=moved.device
+        )
     else:
         shape = torch.broadcast_shapes(order.shape[:-1], moved.shape[:-1])
         moved = moved.expand(*shape, moved.shape[-1])

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from ..errors import describe, need_int
 from ..memory import peak_growth
 from ..patterns.drawing import INK, check_suffix, new_figure, save_figure, svg_of
+from . import mpnet
 from .attention import PLACE
-from .layers import BEFORE, Choice, attention_layers, use
+from .layers import BEFORE, Choice, attention_layers, turn, use
 
 __all__ = ["Check", "Cost", "LogitDrift", "check"]
 
@@ -259,6 +260,7 @@ def _as_it_was(model: Any) -> Iterator[tuple[_State, _State, Callable[[_State], 
     """
     before, after = _State(), _State()
     before.note(model)
+    attached = mpnet.is_attached(model)
     modes = [(part, part.training) for part in model.modules()]
 
     def put(state: _State) -> None:
@@ -267,7 +269,7 @@ def _as_it_was(model: Any) -> Iterator[tuple[_State, _State, Callable[[_State], 
             if mechanism is not None:
                 layer.add_module(PLACE, mechanism)
         if model.config._attn_implementation != state.implementation:
-            model.set_attn_implementation(state.implementation)
+            turn(model, state.implementation)
         for part in model.modules():
             part.__dict__.pop(BEFORE, None)
         for part, mark in state.marks:
@@ -278,6 +280,8 @@ def _as_it_was(model: Any) -> Iterator[tuple[_State, _State, Callable[[_State], 
         yield before, after, put
     finally:
         put(before)
+        if not attached:
+            mpnet.detach(model)
         for part, mode in modes:
             part.training = mode
 

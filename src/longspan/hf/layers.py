@@ -13,7 +13,7 @@ from ..errors import describe, need_int
 from ..nn import Attention, Mechanism, pool_budgets
 from ..patterns import Pattern, Window
 from . import mpnet
-from .attention import PLACE
+from .attention import PLACE, mechanism_of
 from .global_tokens import GlobalTokens, forget_hooks, give_input, set_global_tokens
 from .projections import start_projections
 from .register import NAME, register
@@ -81,7 +81,6 @@ def use(
                 "global_projections=False"
             )
     set_global_tokens(model, found, global_tokens)
-    pool_budgets(made.values())
     put(model, found, made)
 
 
@@ -93,6 +92,7 @@ def put(model: nn.Module, found: list[nn.Module], made: dict[int, Mechanism]) ->
         own = next(layer.parameters())
         layer.add_module(PLACE, one.to(own.device).train(layer.training))
         give_input(layer, one)
+    pool_budgets(own for own in map(mechanism_of, found) if own is not None)
 
 
 def restore(model: nn.Module) -> None:

@@ -14,6 +14,13 @@ from ..patterns import Causal, Full, Mask, Pattern, SameDocument, Window
 
 __all__ = ["Sight", "sight_of"]
 
+# Where a model does with its mask what is done with a tensor.
+BY_ITSELF = (
+    "longspan: this model works on its mask by itself, as by adding it to its scores, and does not "
+    "go through transformers' AttentionInterface: load it with attn_implementation='eager'; MPNet "
+    "then goes with longspan.hf.use(model, pattern)"
+)
+
 
 @dataclass(frozen=True)
 class Sight:
@@ -67,11 +74,14 @@ class Sight:
 
     def __radd__(self, scores: object) -> NoReturn:
         """What a model does that computes its own attention, and has to be told so."""
-        raise NotImplementedError(
-            "longspan: this model adds its mask to its scores by itself, and does not go through "
-            "transformers' AttentionInterface: load it with attn_implementation='eager'; MPNet "
-            "then goes with longspan.hf.use(model, pattern)"
-        )
+        raise NotImplementedError(BY_ITSELF)
+
+    def __getitem__(self, place: object) -> NoReturn:
+        raise NotImplementedError(BY_ITSELF)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        asked = f"Sight has no {name}"
+        raise AttributeError(f"{asked}. {BY_ITSELF}" if hasattr(Tensor, name) else asked)
 
     def _as_pattern(self) -> Pattern:
         if self.allowed is not None:
@@ -177,6 +187,9 @@ def _rules(function: Callable[..., Any]) -> dict[str, Any] | None:
             return None
         elif code is looks_back:
             # Their window counts the query itself.
+            # A window of 0, of a config whose layers do not use it, is such a mask too.
+            if held["sliding_window"] < 1:
+                return None
             narrow("left", held["sliding_window"] - 1)
         elif code is looks_around:
             narrow("left", held["sliding_window"])

@@ -90,7 +90,7 @@ class SlotSums:
         if self.walk.instances > 1:
             heads = units.head
             if self.walk.heads is not None:
-                heads = torch.tensor(self.walk.heads)[heads]
+                heads = torch.tensor(self.walk.heads, device=heads.device)[heads]
             own = heads // (problem.q.shape[1] // problem.k.shape[1])
             chosen &= (own >= which.low) & (own < which.high)
         begins = units.first >= self.start

@@ -78,7 +78,9 @@ def _build(pattern: Pattern, n: int, m: int, device: torch.device) -> TileList:
                 bits.new_zeros(0),
             )
         )
-        mask = torch.full(full.shape, TileList.EMPTY).masked_scatter(partial, where)
+        mask = torch.full(full.shape, TileList.EMPTY, device=full.device).masked_scatter(
+            partial, where
+        )
     else:
         masks = bits.reshape(-1, TILE)
         mask = torch.arange(masks.shape[0], device=device).reshape(full.shape)
@@ -132,8 +134,11 @@ def _tiles_of_clause(clause: Clause, n: int, m: int) -> Tensor:
     drawn = [_tiles_of_table(p, n, m) for p in clause.tiles if isinstance(p, Random)]
     if drawn:
         return min(drawn, key=Tensor.numel)
-    i = torch.arange(m - n, m)
-    low, high = torch.zeros(n, dtype=torch.int64), torch.full((n,), m - 1)
+    i = torch.arange(m - n, m, device="cpu")
+    low, high = (
+        torch.zeros(n, dtype=torch.int64, device="cpu"),
+        torch.full((n,), m - 1, device="cpu"),
+    )
     for limit in clause.limits:
         if isinstance(limit, Within):
             continue
@@ -146,7 +151,7 @@ def _tiles_of_clause(clause: Clause, n: int, m: int) -> Tensor:
     high = F.pad(high, (0, spare), value=-1)
     start = low.view(-1, TILE).amin(1) // TILE
     width = (high.view(-1, TILE).amax(1) // TILE + 1 - start).clamp(min=0)
-    return spans(torch.arange(len(start)) * columns + start, width)[0]
+    return spans(torch.arange(len(start), device=start.device) * columns + start, width)[0]
 
 
 def spans(start: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,5 +176,5 @@ def _tiles_of_table(pattern: Random, n: int, m: int) -> Tensor:
             width = (min((key_block + 1) * block, m) - 1) // TILE + 1 - start
             for row in range(first // TILE, last // TILE + 1):
                 found.append((row * columns + start, width))
-    table = torch.tensor(found, dtype=torch.int64).reshape(-1, 2)
+    table = torch.tensor(found, dtype=torch.int64, device="cpu").reshape(-1, 2)
     return spans(table[:, 0], table[:, 1])[0].unique()

@@ -89,7 +89,7 @@ class Plan:
         self.start = self.count.cumsum(0) - self.count
         self.listed = len(order)
         # One entry more, without pairs, fills up units that are grouped with longer ones.
-        ends = torch.tensor([[0], [len(walk.parts)], [TileList.FULL]])
+        ends = torch.tensor([[0], [len(walk.parts)], [TileList.FULL]], device="cpu")
         entries = torch.stack([torch.cat(slots), torch.cat(owners), torch.cat(masks)])[:, order]
         self.host_slots = entries[0]
         self.entries = torch.cat([entries, ends], 1).to(device, non_blocking=True)
@@ -118,8 +118,8 @@ class Plan:
         rows, columns = tiles.rows.cpu(), tiles.columns.cpu()
         copies = self.batch * self.heads
         mask = tiles.mask.cpu().expand(self.batch, self.heads, -1).reshape(copies, 1, len(rows))
-        block = rows * each + torch.arange(each)[:, None]
-        instance = torch.arange(copies)[:, None, None]
+        block = rows * each + torch.arange(each, device="cpu")[:, None]
+        instance = torch.arange(copies, device="cpu")[:, None, None]
         unit = instance * self.blocks + block.clamp(max=self.blocks - 1)
         touched = (mask != TileList.EMPTY) & (block < self.blocks)
         touched = touched & (columns >= start[unit]) & (columns < stop[unit])
@@ -173,7 +173,7 @@ class Plan:
     def _group(self, units: Tensor, height: int, width: int) -> Group:
         bounds = self._bounds
         device = bounds.device
-        place = torch.arange(width)
+        place = torch.arange(width, device="cpu")
         entry = torch.where(
             place < self.count[units, None], self.start[units, None] + place, self.listed
         ).to(device)
@@ -280,8 +280,8 @@ def dense(layout: Layout, batch: int, heads: int) -> Tensor:
         at = group.rows[g, r], group.keys[g, c]
         for b in range(batch):
             for place, h in enumerate(own):
-                mine = (group.sample[g] == b) | torch.tensor(walk.batch == 1)
-                mine &= (group.head[g] == place) | torch.tensor(walk.instances == 1)
+                mine = (group.sample[g] == b) | torch.tensor(walk.batch == 1, device="cpu")
+                mine &= (group.head[g] == place) | torch.tensor(walk.instances == 1, device="cpu")
                 ones = torch.ones(int(mine.sum()), dtype=torch.int64, device=device)
                 found[b, h].index_put_((at[0][mine], at[1][mine]), ones, accumulate=True)
     return found

@@ -69,13 +69,16 @@ class _Stack(nn.Module):
         """Those of self-attention, layer by layer."""
         return [block.attention.mechanism for block in self.blocks]  # type: ignore[union-attr,misc]
 
-    def _embedded(self, tokens: Tensor, positions: Tensor, types: Tensor | None = None) -> Tensor:
-        if self.config.positions == "learned" and positions.shape[-1]:
-            last = positions.shape[-1] if positions.dim() == 1 else None
-            if last is not None and last > self.config.length:
+    def _embedded(
+        self, tokens: Tensor, positions: Tensor, types: Tensor | None = None, *, before: int = 0
+    ) -> Tensor:
+        if self.config.positions == "learned" and positions.dim() == 1:
+            last = before + positions.shape[0]
+            if last > self.config.length:
                 raise ValueError(
                     f"tokens must be at most {self.config.length}, the config's length, got "
-                    f"{last}; rotary and sinusoidal positions have no end"
+                    f"{last}{' with those before them' if before else ''}; rotary and sinusoidal "
+                    "positions have no end"
                 )
         x = self.tokens(tokens)
         if self.positions is not None:
@@ -187,7 +190,7 @@ class Decoder(_Stack):
         if cache is not None:
             real = _remembered(cache, key_padding, tokens)
         around = Surroundings(positions, real, None, memory, memory_padding)
-        return self._through(self._embedded(tokens, positions), around, cache)
+        return self._through(self._embedded(tokens, positions, before=start), around, cache)
 
 
 def _remembered(cache: Cache, real: Tensor | None, tokens: Tensor) -> Tensor | None:

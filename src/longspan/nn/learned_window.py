@@ -185,6 +185,24 @@ class LearnedWindow(Mechanism):
         self.last_reach: Tensor | None = None
         self.last_sides: Tensor | None = None
 
+    def _apply(self, fn: Any, recurse: bool = True) -> LearnedWindow:
+        """In half precision the factor would stand still: what a step adds would be rounded off."""
+        before = self.factor
+        super()._apply(fn, recurse)
+        if self.factor.dtype != before.dtype:
+            self.factor = before.to(self.factor.device)
+        return self
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        self.factor.copy_(self._pool[0].factor)
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *others)
+        if f"{prefix}factor" in state_dict:
+            self.factor = self.factor.double()
+            self._pool[0].factor.copy_(self.factor)
+
     @property
     def causal(self) -> bool:
         return self.is_causal
@@ -239,7 +257,9 @@ class LearnedWindow(Mechanism):
     def shares(self, q: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         """r = exp(U_dᵀ tanh(W_p q) + b_d), float32 `(B, H, N)`; of a sided window `(B, 2·H, N)`."""
         if self.reads == "query":
-            seen = torch.cat((q, q), 1) if self.sided else q
+            # Turned by its position, a query would ask for another reach in another place.
+            seen = q if setting.unturned is None else setting.unturned
+            seen = torch.cat((seen, seen), 1) if self.sided else seen
             found = shares_of_queries(seen, self.W_p, self.U_d, self.shared)
         elif setting.x is None:
             raise ValueError(
@@ -313,13 +333,15 @@ class LearnedWindow(Mechanism):
 
     def _factors(self, shares: Tensor, setting: Setting) -> Tensor:
         """c for every sample, float64 `(B,)`."""
-        found = self._shared_out(shares, setting)
+        found, _ = self._shared_out(shares, setting)
         # Where nobody can look anywhere (all tokens are global, or there is only one) there is
         # nothing to share out, and any reach will do but 0, at which a bell has no width.
         return torch.where(found > 0, found, self.start_reach)
 
-    def _shared_out(self, shares: Tensor, setting: Setting) -> Tensor:
-        """The c with which the budget is met, 0 where there is nothing to share out."""
+    def _shared_out(self, shares: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
+        """The c with which the budget is met, 0 where there is nothing to share out; and whether no
+        larger one would meet it, too: in a text that is too short for its budget many do.
+        """
         batch, heads, n = shares.shape
         real = torch.ones(batch, n, dtype=torch.bool, device=shares.device)
         if setting.key_padding is not None:
@@ -333,17 +355,22 @@ class LearnedWindow(Mechanism):
         tokens = counts.sum(-1).double() * heads
         cap = own.new_full((1, 1), self.max_reach, dtype=torch.float64)
         if self.budget == "reach":
-            return common_factor(own, cap, tokens * self.mean_reach, counted)
+            return common_factor(own, cap, tokens * self.mean_reach, counted), tokens > 0
         if self.budget == "variance":
             total = tokens * self.mean_reach**2
-            return common_factor(own.double().square(), cap.square(), total, counted).sqrt()
+            found = common_factor(own.double().square(), cap.square(), total, counted).sqrt()
+            return found, tokens > 0
         if self.sided:
             heads //= 2
-        sides = room(n, real)[:, :, None].expand(2, batch, heads, n)
-        caps = sides.clamp(max=self.max_reach).permute(1, 0, 2, 3).reshape(batch, -1)
-        both = counts[:, None, None].expand(batch, 2, heads, n).reshape(batch, -1)
-        total = torch.where(both, caps.clamp(max=self.mean_reach), 0.0).sum(-1)
-        return common_factor(own if self.sided else own.repeat(1, 2), caps, total, both)
+        # A causal window has pairs to its left alone.
+        sides = 1 if self.is_causal else 2
+        rooms = room(n, real)[:sides, :, None].expand(sides, batch, heads, n)
+        caps = rooms.clamp(max=self.max_reach).permute(1, 0, 2, 3).reshape(batch, -1)
+        all_sides = counts[:, None, None].expand(batch, sides, heads, n).reshape(batch, -1)
+        most = torch.where(all_sides, caps, 0.0)
+        total = most.clamp(max=self.mean_reach).sum(-1)
+        asked = own if self.sided else own.repeat(1, sides)
+        return common_factor(asked, caps, total, all_sides), total < most.sum(-1)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         y = super().forward(q, k, v, setting)
@@ -365,15 +392,18 @@ class LearnedWindow(Mechanism):
 
         The samples' 1/c are averaged: where none meets its cap, that is the c with which the budget
         is met over all of them. Their c itself differ by much, and the mean of these is larger.
+        Samples in which there is nothing to share out, or less than the budget allows, say nothing.
         """
         power = -2 if self.budget == "variance" else -1
         if self._by_kernels(shares):
             own = self._budgeted(shares, setting)[2][:, 0]
+            says = _asking(shares, setting)
         else:
-            own = self._factors(shares, setting)
-        found = mean_of_all(own.pow(power))
+            own, says = self._shared_out(shares, setting)
+        found = mean_of_all(own.pow(power), says)
         factor = self._pool[0].factor
-        factor.copy_(torch.lerp(factor.pow(power), found, MOMENTUM).pow(1 / power))
+        moved = torch.lerp(factor.pow(power), found, MOMENTUM).pow(1 / power)
+        factor.copy_(torch.where(found.isfinite(), moved, factor))
 
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         variance, reach = self._widths(q, setting)
@@ -411,6 +441,18 @@ class LearnedWindow(Mechanism):
         Budget, threshold and length may differ; heads may not.
         """
         own = source.state_dict() if isinstance(source, LearnedWindow) else source
+        if "b_d" in own and self.b_d is None:
+            raise ValueError(
+                "load_reach: the source is biased, and this window would drop its b_d: make it "
+                "with biased=True"
+            )
+        if isinstance(source, LearnedWindow):
+            for name in ("reads", "sided"):
+                if getattr(source, name) != getattr(self, name):
+                    raise ValueError(
+                        f"load_reach: the source must have {name}={getattr(self, name)!r} as this "
+                        f"window has, got {getattr(source, name)!r}"
+                    )
         for name, mine in self.network.items():
             if name not in own:
                 raise ValueError(f"load_reach: the source has no {name}, only {sorted(own)}")
@@ -454,6 +496,17 @@ def pool_budgets(mechanisms: Iterable[Mechanism]) -> None:
     windows = [own for own in mechanisms if isinstance(own, LearnedWindow) and own.pooled]
     for window in windows:
         window._pool = windows[:1]
+
+
+def _asking(shares: Tensor, setting: Setting) -> Tensor:
+    """Which samples have a real token that is not global, bool `(B,)`."""
+    batch, _, n = shares.shape
+    found = torch.ones(batch, n, dtype=torch.bool, device=shares.device)
+    if setting.key_padding is not None:
+        found = setting.key_padding[:, -n:]
+    if setting.global_tokens is not None:
+        found = found & ~setting.global_tokens[:, -n:]
+    return found.any(-1)
 
 
 def _check_network(reads: Any, biased: Any, spread: Any, shared: Any) -> None:

@@ -27,6 +27,8 @@ class Setting(NamedTuple):
         dropout: share of the probabilities to drop.
         weights: how much pairs count by the layer's own account, such as a bias by distance; they
             act before those of the mechanism.
+        unturned: the queries as they were before rotary positions turned them, `(B, H, N, D)`; None
+            where nothing did.
     """
 
     x: Tensor | None = None
@@ -34,6 +36,7 @@ class Setting(NamedTuple):
     global_tokens: Tensor | None = None
     dropout: float = 0.0
     weights: tuple[Weight, ...] = ()
+    unturned: Tensor | None = None
 
 
 NO_SETTING = Setting()

@@ -128,13 +128,15 @@ class MultiheadAttention(nn.Module):
         source = x if memory is None else memory
         q, k = self._heads(self.q_proj(x)), self._heads(self.k_proj(source))
         v = self._heads(self.v_proj(source))
+        unturned = None
         if turned is not None:
-            q, k = turned(q), turned(k)
+            unturned, q, k = q, turned(q), turned(k)
         if cache is not None:
             k, v = cache.extended(k, v)
             if key_padding is not None:
                 key_padding = key_padding[:, -k.shape[2] :]
-        y = self.mechanism(q, k, v, Setting(x, key_padding, global_tokens, self.dropout))
+        setting = Setting(x, key_padding, global_tokens, self.dropout, unturned=unturned)
+        y = self.mechanism(q, k, v, setting)
         return self.out_proj(y.transpose(1, 2).flatten(2))
 
     def _heads(self, projected: Tensor) -> Tensor:

@@ -9,14 +9,15 @@ from torch import distributed as dist
 __all__ = ["mean_of_all", "recomputing"]
 
 
-def mean_of_all(values: Tensor) -> Tensor:
-    """The mean over all values of all processes, so that an estimate that follows it stays the same
-    in each of them. They have to call it together; how many values each of them has may differ.
+def mean_of_all(values: Tensor, counts: Tensor) -> Tensor:
+    """The mean over all values of all processes that count, so that an estimate that follows it
+    stays the same in each of them; NaN where none does. They have to call it together; how many
+    values each of them has may differ.
     """
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
-        return values.mean()
-    whole = torch.stack([values.sum(), torch.full_like(values.sum(), values.numel())])
-    dist.all_reduce(whole)
+    counted = torch.where(counts, values, 0.0).sum()
+    whole = torch.stack([counted, counts.sum().to(counted.dtype)])
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        dist.all_reduce(whole)
     return whole[0] / whole[1]
 
 

@@ -126,11 +126,12 @@ def _length(setting: Setting, place: int, n: int) -> int:
 
 def _cut(setting: Setting, place: int, n: int) -> Setting:
     """The setting of one sample without its padding."""
-    tokens, x = setting.global_tokens, setting.x
+    tokens, x, unturned = setting.global_tokens, setting.x, setting.unturned
     return setting._replace(
         x=None if x is None else x[place : place + 1, :n],
         key_padding=None,
         global_tokens=None if tokens is None else tokens[place : place + 1, :n],
+        unturned=None if unturned is None else unturned[place : place + 1, :, :n],
     )
 
 

@@ -109,7 +109,8 @@ def take_reach(learner: Learner, folder: Path, *, frozen: bool) -> None:
         raise ValueError("reach_from: the model has no learned window")
     for name, window in windows:
         prefix = f"{name}."
-        source = {key: tensors[prefix + key] for key in window.network if prefix + key in tensors}
+        names = ("W_p", "U_d", "b_d")
+        source = {key: tensors[prefix + key] for key in names if prefix + key in tensors}
         if not source:
             raise ValueError(f"reach_from: {folder} has no learned window in {name}")
         window.load_reach(source)

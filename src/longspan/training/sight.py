@@ -97,6 +97,7 @@ def _of_the_first(setting: Setting) -> Setting:
         x=cut(setting.x),
         key_padding=cut(setting.key_padding),
         global_tokens=cut(setting.global_tokens),
+        unturned=cut(setting.unturned),
     )
 
 

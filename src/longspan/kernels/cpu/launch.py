@@ -56,8 +56,8 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     q, v = problem.q, problem.v
     shape = (*q.shape[:3], v.shape[3])
     make = torch.empty if fills_rows(problem.layout) else torch.zeros
-    out = make(shape, dtype=torch.float32)
-    limits = torch.full(shape[:3], -math.inf, dtype=torch.float64)
+    out = make(shape, dtype=torch.float32, device="cpu")
+    limits = torch.full(shape[:3], -math.inf, dtype=torch.float64, device="cpu")
     request = Request(problem)
     request.fields |= {"out": request.vectors(out), "limits": request.numbers(limits)}
     native().forward(request.fields, _threads(problem), INSTRUCTIONS)
@@ -96,7 +96,7 @@ def _gradient_of(x: Tensor, filled: bool) -> Tensor:
     """Room for the gradient of x in float32; cleared unless all of it is going to be written."""
     made = torch.empty_like(x, dtype=torch.float32)
     if made.stride(3) != 1 and made.shape[3] != 1:
-        made = torch.empty(x.shape, dtype=torch.float32)
+        made = torch.empty(x.shape, dtype=torch.float32, device=x.device)
     return made if filled else made.zero_()
 
 

@@ -137,7 +137,7 @@ class Request:
         )
 
     def tiles(self, tiles: TileList, rows: int) -> tuple[int, int, int, int, int, int]:
-        edges = torch.arange(-(-rows // TILE) + 1)
+        edges = torch.arange(-(-rows // TILE) + 1, device="cpu")
         start = torch.searchsorted(tiles.rows.contiguous(), edges)
         mask = tiles.mask.contiguous()
         batch, head, _ = _strides(mask)
@@ -196,7 +196,7 @@ class Request:
     def _value(self, fields: dict[str, Any], term: Term, name: str, value: Tensor) -> None:
         fields["value"] = self.numbers(value.detach().float())
         if (term.number, name) in self.wanted:
-            total = torch.zeros(self.problem.q.shape[:3])
+            total = torch.zeros(self.problem.q.shape[:3], dtype=torch.float32, device="cpu")
             self.sums[term.number, name] = total
             fields["value_gradient"] = self.numbers(total)
 
@@ -244,7 +244,7 @@ class Request:
 
     def _per_sample_sums(self, *shape: int) -> Tensor:
         """Sums that every sample has its own of, so that threads need not wait for one another."""
-        return torch.zeros(self.problem.q.shape[0], *shape, dtype=torch.float64)
+        return torch.zeros(self.problem.q.shape[0], *shape, dtype=torch.float64, device="cpu")
 
 
 def fills_rows(layout: Layout) -> bool:

@@ -33,7 +33,7 @@ def entmax_backward(
     """Gradients to the scores, and to every row's α (float64; empty unless wanted)."""
     rows, length = p.shape
     dx = torch.empty_like(p)
-    to_alpha = torch.empty(rows if wants_alpha else 0, dtype=torch.float64)
+    to_alpha = torch.empty(rows if wants_alpha else 0, dtype=torch.float64, device="cpu")
     native().entmax_backward(
         p.data_ptr(),
         g.data_ptr(),

@@ -153,6 +153,13 @@ def test_a_fresh_run_keeps_the_one_before(tmp_path: Path) -> None:
     ran("run", str(one), "--fresh")
     assert (folder / "before" / f"{one.name}-3" / "result.json").is_file()
     assert (one / "result.json").is_file()
+    # With records, what they tell is made anew as well.
+    records = tmp_path / "records"
+    with_records = [*arguments, "--records", str(records)]
+    ran(*with_records)
+    assert "1 of 2" not in ran(*with_records)
+    assert "1 of 2" in ran(*with_records, "--fresh")
+    assert len(list(records.glob("*.json"))) == len(list(records.glob("before/*-1.json"))) == 2
     # Nothing to be moved is no mistake.
     assert "moved" not in ran(*arguments, "--fresh", "-o", str(tmp_path / "others"))
 

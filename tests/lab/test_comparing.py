@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -78,3 +79,11 @@ def test_shares_of_draws() -> None:
     assert share_better([1.0, 2.0]) == 1.0 and share_better([0.0, 0.0]) == 0.5
     assert 0.6 < share_better([1.0, 1.0, -1.0]) < 0.9
     assert share_better([1.0, -0.5, 0.2]) == share_better([1.0, -0.5, 0.2])
+
+
+def test_a_run_that_came_to_nothing_is_in_the_table() -> None:
+    """JSON has no NaN."""
+    lost = done("b", 0, 1.0)
+    lost[1]["metrics"]["bits"] = None
+    assert math.isnan(compared([done("a", 0, 2.0), lost], lower_is_better=True)[1].quality.mean)
+    assert "| b | nan |" in as_markdown([done("a", 0, 2.0), lost])

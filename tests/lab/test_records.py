@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,29 @@ def test_rows_of_one_family_are_a_line() -> None:
     names = ("fixed 64, with global tokens", "fixed 4, with global tokens")
     assert {_family(name) for name in names} == {"fixed, with global tokens"}
     assert _family("4,096: learned") == ": learned" and _family("k = 0.6") == "k ="
+
+
+def test_one_run_that_fails_is_not_the_end_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from longspan.lab import jobs
+    from longspan.recipes import comparison
+
+    plan = comparison("recall", ("window",), seeds=3, length=80)
+    (tmp_path / "jobs").mkdir()
+    path = tmp_path / "jobs" / "plan.json"
+    path.write_text(json.dumps(jobs._as_dict(plan)))
+    made: list[int] = []
+
+    def take_up(plan: Any, planned: Any, *places: Any) -> None:
+        if planned.config.seed == 0:
+            raise RuntimeError("out of memory")
+        made.append(planned.config.seed)
+
+    monkeypatch.setattr(jobs, "take_up", take_up)
+    assert jobs.main(path, tmp_path, None) == 2 and made == [1, 2]
+    said = capsys.readouterr().err
+    assert "Traceback" in said and said.endswith("RuntimeError: out of memory\n")
 
 
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from longspan.training import NotFiniteError, checkpoint, load, train
+from longspan.training import NotFiniteError, checkpoint, load, loop, train
 from longspan.training.saving import read
 
 from . import killed
@@ -221,6 +221,21 @@ def test_not_finite(part: str, layer: str, tmp_path: Path, monkeypatch: Any) -> 
     weights = read(path)[1]
     assert all(bool(torch.isfinite(own).all()) for own in weights.values())
     assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_long_stages_have_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody said after how many steps, by the clock."""
+    made: list[int] = []
+    monkeypatch.setattr(loop, "SAVED_AFTER", 0.0)
+    save = checkpoint.save
+
+    def noted(*args: Any, **named: Any) -> Any:
+        made.append(len(made))
+        return save(*args, **named)
+
+    monkeypatch.setattr(checkpoint, "save", noted)
+    train(config_for(tmp_path, stage(steps=9, record_every=3)), task=Tiny())
+    assert len(made) == 3
 
 
 @pytest.mark.parametrize("objective", ["next", "classes"])

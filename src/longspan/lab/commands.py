@@ -382,7 +382,7 @@ def _run(
         console = Console(quiet=True)
     _check(plan)
     if not resume:
-        for was, now in moved_aside(plan, folder):
+        for was, now in moved_aside(plan, folder, records):
             say(console, f"moved {was} to {now}")
     say(console, plan.title, "bold")
     if plan.about:

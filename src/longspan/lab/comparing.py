@@ -125,7 +125,9 @@ def share_better(gains: Sequence[float], *, seed: int = 0) -> float:
 
 
 def _metric(result: dict[str, Any]) -> float:
-    return float(result["metrics"][result["metric"]])
+    value = result["metrics"][result["metric"]]
+    # In JSON what is no number is null: weights that the last step has ruined.
+    return math.nan if value is None else float(value)
 
 
 def _asked_reach(config: RunConfig) -> float | None:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -157,7 +158,9 @@ def main(path: Path, folder: Path, records: Path | None) -> int:
             begun.touch()
             try:
                 take_up(plan, planned, folder, records)
-            except (ValueError, OSError, ImportError) as error:
+            except Exception as error:
+                if not isinstance(error, (ValueError, OSError, ImportError)):
+                    traceback.print_exc()
                 failures.append(f"{planned.place}: {type(error).__name__}: {error}")
                 print(failures[-1], file=sys.stderr, flush=True)
     if failures:

@@ -16,7 +16,7 @@ from ..recipes import Plan, Planned
 from ..training import RunConfig
 from ..training.records import write_json
 
-__all__ = ["Done", "Lines", "keep", "kept", "lines_of", "read_all"]
+__all__ = ["Done", "Lines", "keep", "kept", "lines_of", "path_of", "read_all"]
 
 # A run, and its `result.json`.
 Done = tuple[Planned, dict[str, Any]]
@@ -35,8 +35,13 @@ IN_LINES = ("step", "stage", "kind", "loss", "metric")
 
 def kept(folder: Path, planned: Planned) -> Done | None:
     """The record of a run, if there is one."""
-    path = folder / _name(planned)
+    path = path_of(folder, planned)
     return _read(path) if path.is_file() else None
+
+
+def path_of(folder: Path, planned: Planned) -> Path:
+    """Where the record of a run is, or would be."""
+    return folder / _name(planned)
 
 
 def keep(folder: Path, plan: Plan, planned: Planned, run: Path) -> Path:
@@ -50,7 +55,7 @@ def keep(folder: Path, plan: Plan, planned: Planned, run: Path) -> Path:
         "metrics": _lines(run / "metrics.jsonl"),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / _name(planned)
+    path = path_of(folder, planned)
     write_json(path, record)
     return path
 

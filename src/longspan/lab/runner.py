@@ -11,7 +11,7 @@ from ..recipes import Plan, Planned
 from ..training import train
 from ..training.accelerating import accelerator_for
 from ..training.processes import first_process, wait
-from .records import Done, keep, kept
+from .records import Done, keep, kept, path_of
 
 __all__ = ["finished", "moved_aside", "results_of", "run_plan", "take_up"]
 
@@ -57,8 +57,9 @@ def finished(planned: Planned, folder: Path, records: Path | None) -> Done | Non
     return None if result is None else (planned, result)
 
 
-def moved_aside(plan: Plan, folder: Path) -> list[tuple[Path, Path]]:
-    """Makes room for a plan's runs: what is there goes into the folder `before`, and is kept.
+def moved_aside(plan: Plan, folder: Path, records: Path | None = None) -> list[tuple[Path, Path]]:
+    """Makes room for a plan's runs: what is there, and the records of it, goes into a folder
+    `before` beside them, and is kept.
 
     Returns:
         What was moved, and where to. All processes call it, and the first one moves.
@@ -67,22 +68,25 @@ def moved_aside(plan: Plan, folder: Path) -> list[tuple[Path, Path]]:
     found = []
     if first_process():
         for planned in plan.runs:
-            was = folder / planned.place
-            if was.is_dir():
-                now = _free(folder / "before", planned.place)
-                now.parent.mkdir(exist_ok=True)
-                was.rename(now)
-                found.append((was, now))
+            places = [folder / planned.place]
+            if records is not None:
+                places.append(path_of(records, planned))
+            for was in places:
+                if was.exists():
+                    now = _free(was.parent / "before", was)
+                    now.parent.mkdir(exist_ok=True)
+                    was.rename(now)
+                    found.append((was, now))
     wait()
     return found
 
 
-def _free(folder: Path, name: str) -> Path:
+def _free(folder: Path, was: Path) -> Path:
     """A path that is not taken."""
     number = 1
-    while (folder / f"{name}-{number}").exists():
+    while (found := folder / f"{was.stem}-{number}{was.suffix}").exists():
         number += 1
-    return folder / f"{name}-{number}"
+    return found
 
 
 def results_of(plan: Plan, folder: Path) -> list[Done]:

@@ -28,6 +28,9 @@ __all__ = ["Place", "Stepper", "run_steps"]
 
 RandomState = tuple[Tensor, Tensor | None]
 
+# Seconds between checkpoints, where a stage does not say after how many steps.
+SAVED_AFTER = 300.0
+
 ADVICE = "A smaller learning rate, a longer warmup or float32 may help."
 
 
@@ -193,6 +196,7 @@ def run_steps(
     )
     stepper.model.train()
     begin, before = time.perf_counter(), place.seconds
+    saved = begin
     with progress(stage.name, place.done, stage.steps, mine == 0) as shown:
         while place.done < stage.steps:
             state = _random_state(device)
@@ -222,14 +226,25 @@ def run_steps(
                 stepper.model.train()
                 place.seconds = before + time.perf_counter() - begin
                 place.since = place.seconds
-            if last or _due(place.done, stage.save_every):
+            if last or _due(place.done, stage.save_every) or _long_ago(stage, place, saved, device):
                 save()
+                saved = time.perf_counter()
 
 
 def _random_state(device: torch.device) -> RandomState:
     """Of torch's generators: dropout draws on the device."""
     own = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     return torch.get_rng_state(), own
+
+
+def _long_ago(stage: Stage, place: Place, saved: float, device: torch.device) -> bool:
+    """Whether a stage that nobody said it of has gone on for long without a checkpoint. Processes
+    ask together, where a line of metrics is due: their clocks differ.
+    """
+    if stage.save_every is not None or place.done % stage.record_every:
+        return False
+    (late,) = summed([float(time.perf_counter() - saved > SAVED_AFTER)], device)
+    return late > 0
 
 
 def _due(done: int, every: int | None) -> bool:

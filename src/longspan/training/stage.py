@@ -54,7 +54,8 @@ class Stage:
         record_every: steps between two lines of metrics.
         evaluate_every: steps between evaluations; None for the last step alone.
         evaluate_on: examples of dev to be measured on, the first ones; None for all.
-        save_every: steps between checkpoints; None for the last step alone.
+        save_every: steps between checkpoints; None for every five minutes, at the next line of
+            metrics.
         optimizer: `"adamw"`, or `"muon"` for the matrices of blocks (Jordan et al. 2024) with AdamW
             for the rest.
         matrix_rate: Muon's learning rate is so many times as large: its steps, of the same size as

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "longspan"
 
 # A module may import modules of lower numbers, and of its own folder.
 LAYERS = {
+    "once": -1,
     "errors": 0,
     "fixed_order": 0,
     "kinds": 0,

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from .once import once_differentiable
 
 __all__ = ["add_at", "lookup", "row_sum", "spread", "summed_to"]
 

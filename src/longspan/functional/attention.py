@@ -175,6 +175,8 @@ def attention_map(
         scale=scale,
         key_padding=key_padding,
     )
+    if q.device.type == "cpu" and not torch.compiler.is_compiling():
+        check_values(call.meaning, q.shape[2], k.shape[2])
     wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
     with torch.autocast(call.q.device.type, enabled=False):
         problem = dense_problem(call.q, call.k, call.meaning, call.settings)

@@ -17,7 +17,7 @@ from . import passes
 from .again import Kept, note_backward
 from .bare import bared, whole
 from .encoding import Meaning, encode, tensors_of_patterns
-from .observed import observed, plain
+from .observed import has_tangent, observed, plain
 from .ops import attention_backward_op, attention_op, stamp_op
 from .problems import Settings
 
@@ -53,6 +53,11 @@ def _by_operator(
     q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Settings, backend: str
 ) -> Tensor:
     encoded = encode(meaning)
+    if has_tangent((q, k, v, *encoded.learned)):
+        raise NotImplementedError(
+            "attention: it has no forward-mode derivative (torch.func.jvp, jacfwd, dual tensors); "
+            "use torch.autograd.grad"
+        )
     stamp = None
     if torch.compiler.is_compiling():
         masks = tensors_of_patterns(meaning)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-__all__ = ["PLAIN", "observed", "plain"]
+__all__ = ["PLAIN", "has_tangent", "observed", "plain"]
 
 PLAIN = (Tensor, nn.Parameter)
 
@@ -29,3 +29,10 @@ def observed() -> bool:
 def plain(tensors: Sequence[Tensor | None]) -> bool:
     """Are all of these tensors of PyTorch's own, not of a class that sees its operators?"""
     return all([x is None or type(x) in PLAIN for x in tensors])
+
+
+def has_tangent(tensors: Sequence[Tensor]) -> bool:
+    """Is one of these differentiated forwards?"""
+    if forward_ad._current_level < 0:
+        return False
+    return any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)

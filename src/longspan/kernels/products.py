@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from ..once import once_differentiable
 
 __all__ = ["all_finite", "collect", "meet", "over_seen"]
 

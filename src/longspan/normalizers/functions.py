@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..errors import broadcasts, describe, need_int, need_number, need_values
 from ..fixed_order import row_sum, summed_to
+from ..once import once_differentiable
 from .tsallis import above, alpha_gradient, exponential, score_gradient, threshold
 
 __all__ = ["check_alpha", "checked_order", "entmax", "entmax15", "sparsemax"]

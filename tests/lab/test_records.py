@@ -203,3 +203,23 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     for claim in found:
         with claim.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_other_data_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    for name, text in (("a", "one text, "), ("b", "another, ")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text.txt").write_text(text * 200)
+
+    def compare(name: str, code: int = 0) -> str:
+        return ran(
+            "compare", "bytes", "--data", str(tmp_path / name / "text.txt"), "--length", "64",
+            "--mechanisms", "window", "--seeds", "1", *SMALL, "-o", str(tmp_path / f"runs-{name}"),
+            "--records", str(tmp_path / "records"), code=code,
+        )  # fmt: skip
+
+    compare("a")
+    assert "1 of 1" not in compare("a")
+    assert "another file that is called text.txt" in compare("b", code=2)
+    # Elsewhere it is the same file.
+    (tmp_path / "b" / "text.txt").write_bytes((tmp_path / "a" / "text.txt").read_bytes())
+    assert "1 of 1" not in compare("b")

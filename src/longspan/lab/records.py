@@ -6,9 +6,11 @@ not made again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -34,9 +36,23 @@ IN_LINES = ("step", "stage", "kind", "loss", "metric")
 
 
 def kept(folder: Path, planned: Planned) -> Done | None:
-    """The record of a run, if there is one."""
+    """The record of a run, if there is one.
+
+    Raises:
+        ValueError: it is of other files of the same names.
+    """
     path = path_of(folder, planned)
-    return _read(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    record = json.loads(path.read_text(encoding="utf-8"))
+    here = _hashes(planned.config)
+    for name, was in record.get("data", {}).items():
+        if here.get(name, was) != was:
+            raise ValueError(
+                f"{path} is of another file that is called {name}: name another folder for the "
+                "records, or the file"
+            )
+    return _done(record)
 
 
 def path_of(folder: Path, planned: Planned) -> Path:
@@ -51,6 +67,7 @@ def keep(folder: Path, plan: Plan, planned: Planned, run: Path) -> Path:
         "order": plan.line_of(planned.row),
         **({} if planned.published is None else {"published": planned.published}),
         "config": _without_places(planned.config).as_dict(),
+        "data": _hashes(planned.config),
         "result": json.loads((run / "result.json").read_text(encoding="utf-8")),
         "metrics": _lines(run / "metrics.jsonl"),
     }
@@ -90,10 +107,6 @@ def _all(folder: Path, only: str) -> list[dict[str, Any]]:
     return chosen
 
 
-def _read(path: Path) -> Done:
-    return _done(json.loads(path.read_text(encoding="utf-8")))
-
-
 def _done(record: dict[str, Any]) -> Done:
     config, published = RunConfig.from_dict(record["config"]), record.get("published")
     return Planned(row=record["row"], config=config, published=published), record["result"]
@@ -113,6 +126,26 @@ def _without_places(config: RunConfig) -> RunConfig:
     }
     task = {**config.task, "data": _names(config.task["data"]), "settings": settings}
     return replace(config, task=task, start=_names(config.start), output="runs")
+
+
+def _hashes(config: RunConfig) -> dict[str, str]:
+    """Of the files of a task that are there, by name."""
+    settings = config.task["settings"]
+    given = [config.task["data"], *(settings[name] for name in PATHS if name in settings)]
+    paths = [Path(path) for path in _flat(given) if Path(path).is_file()]
+    return {path.name: _hash(path, path.stat().st_mtime_ns) for path in paths}
+
+
+@lru_cache
+def _hash(path: Path, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flat(paths: Any) -> list[Any]:
+    if isinstance(paths, str | PurePath):
+        return [paths]
+    return [own for each in paths for own in _flat(each)] if isinstance(paths, Sequence) else []
 
 
 def _names(paths: Any) -> Any:

@@ -294,3 +294,15 @@ def test_errors() -> None:
         restore(made)
     register()
     assert made.config._attn_implementation == "eager"
+
+
+def test_heads_of_another_size_are_told() -> None:
+    config = transformers.Qwen3Config(
+        vocab_size=40, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, intermediate_size=48,
+    )  # fmt: skip
+    made = transformers.Qwen3ForCausalLM(config)
+    with pytest.raises(ValueError, match="make it with embed_dim=64"):
+        use(made, LearnedWindow(32, 4, mean_reach=3, causal=True))
+    use(made, LearnedWindow(64, 4, mean_reach=3, causal=True))
+    assert made(torch.arange(3, 13)[None]).logits.shape == (1, 10, 40)

@@ -150,6 +150,10 @@ def test_a_fresh_run_keeps_the_one_before(tmp_path: Path) -> None:
     one = runs[0]
     text = ran("run", str(one), "--fresh", "--dry-run")
     assert "has a result" not in text and (one / "result.json").is_file()
+    # What is told a run that is there is not passed over.
+    assert "another seed" in ran("run", str(one), "--set", "seed=9", code=2)
+    assert "--option is of a recipe" in ran("run", str(one), "--option", "steps=3", code=2)
+    assert "goes on where it is" in ran("run", str(one), "-o", str(tmp_path / "x"), code=2)
     ran("run", str(one), "--fresh")
     assert (folder / "before" / f"{one.name}-3" / "result.json").is_file()
     assert (one / "result.json").is_file()

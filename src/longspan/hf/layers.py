@@ -194,6 +194,12 @@ def fitting(given: Any, layer: nn.Module, where: str) -> Mechanism:
     own = getattr(made, "num_heads", None)
     if None not in (heads, own) and own != heads:
         raise ValueError(f"use: {where} has {heads} heads, and the mechanism is for {own}")
+    size, mine = getattr(layer, "head_dim", None), getattr(made, "head_dim", None)
+    if heads is not None and isinstance(size, int) and mine not in (None, size):
+        raise ValueError(
+            f"use: {where} has heads of {size} channels, and those of the mechanism have {mine}: "
+            f"make it with embed_dim={size * heads}"
+        )
     return made
 
 

@@ -39,6 +39,7 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", help="key=value, in every run; may be repeated: stages.*.steps=100."),
 ]
+RUNS = Path("runs")
 Folder = Annotated[Path, typer.Option("--output", "-o", help="The folder for the runs.")]
 Resume = Annotated[
     bool,
@@ -81,7 +82,7 @@ def run(
         ),
     ] = "quick",
     settings: Sets = None,
-    output: Folder = Path("runs"),
+    output: Folder = RUNS,
     resume: Resume = True,
     jobs: Jobs = 1,
     records: Records = None,
@@ -111,6 +112,11 @@ def run(
         # A run that is there goes on where it is.
         there = recipe not in recipes.RECIPES and Path(recipe).is_dir()
         folder = Path(recipe).resolve().parent if there else output
+        if there and output.resolve() not in (RUNS.resolve(), folder):
+            raise ValueError(
+                f"-o {output}: a run that is there goes on where it is; give its config.json to "
+                "make another"
+            )
         if dry_run:
             with _settings():
                 show_plan(console, plan, folder if resume else None)
@@ -132,7 +138,7 @@ def compare(
     batch: Annotated[int, typer.Option(min=1, help="Examples at once.")] = 8,
     length: Annotated[int | None, typer.Option(min=1, help="Tokens of an example.")] = None,
     settings: Sets = None,
-    output: Folder = Path("runs"),
+    output: Folder = RUNS,
     resume: Resume = True,
     jobs: Jobs = 1,
     records: Records = None,
@@ -334,6 +340,11 @@ def _plan(recipe: str, options: list[str]) -> Plan:
             raise ValueError(f"{path} has no function `recipe` that gives a Plan")
         return _called(module.recipe, str(path), _named(options))
     if path.is_file() or (path / "config.json").is_file():
+        if options:
+            raise ValueError(
+                f"--option is of a recipe's function, and {recipe} is a run: --set changes what it "
+                "is made with"
+            )
         config = RunConfig.read(path)
         known = path.resolve().name if path.is_dir() else None
         row = Planned(row=str(config.task["name"]), config=config, name=known)

@@ -11,6 +11,7 @@ from ..recipes import Plan, Planned
 from ..training import train
 from ..training.accelerating import accelerator_for
 from ..training.processes import first_process, wait
+from ..training.run import check_folder
 from .records import Done, keep, kept, path_of
 
 __all__ = ["finished", "moved_aside", "results_of", "run_plan", "take_up"]
@@ -54,7 +55,10 @@ def finished(planned: Planned, folder: Path, records: Path | None) -> Done | Non
     if records is not None:
         return kept(records, planned)
     result = _result(folder / planned.place)
-    return None if result is None else (planned, result)
+    if result is None:
+        return None
+    check_folder(planned.inside(folder), resume=True)
+    return planned, result
 
 
 def moved_aside(plan: Plan, folder: Path, records: Path | None = None) -> list[tuple[Path, Path]]:

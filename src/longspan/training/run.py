@@ -31,7 +31,7 @@ from .sharding import sharding_asked, unsharded, whole_state
 from .stage import Stage
 from .tensorboard import Board, need_tensorboard
 
-__all__ = ["train"]
+__all__ = ["check_folder", "train"]
 
 
 def train(config: RunConfig, *, resume: bool = False, task: Task | None = None) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class _Run:
         self.place = Place()
         self.done = _finished(self.folder) if resume else None
         self.from_path: Path | None = None
-        _check_folder(config, resume)
+        check_folder(config, resume)
         if config.tensorboard:
             need_tensorboard()
         # Nobody writes before everybody has looked.
@@ -322,7 +322,7 @@ def _check_data(folder: Path, tasks: list[dict[str, Any]]) -> None:
             )
 
 
-def _check_folder(config: RunConfig, resume: bool) -> None:
+def check_folder(config: RunConfig, resume: bool) -> None:
     """Raises when the folder has another run, or one that is not to go on."""
     path = config.folder / "config.json"
     if not path.is_file():

@@ -6,7 +6,6 @@ not made again.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ..recipes import Plan, Planned
+from ..tasks.reading import source_of
 from ..training import RunConfig
 from ..training.records import write_json
 
@@ -138,8 +138,7 @@ def _hashes(config: RunConfig) -> dict[str, str]:
 
 @lru_cache
 def _hash(path: Path, changed: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return source_of(path).sha256
 
 
 def _flat(paths: Any) -> list[Any]:

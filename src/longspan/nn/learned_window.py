@@ -343,13 +343,7 @@ class LearnedWindow(Mechanism):
         larger one would meet it, too: in a text that is too short for its budget many do.
         """
         batch, heads, n = shares.shape
-        real = torch.ones(batch, n, dtype=torch.bool, device=shares.device)
-        if setting.key_padding is not None:
-            real = setting.key_padding[:, -n:]
-        counts = real
-        if setting.global_tokens is not None:
-            # A global row sees everything: it has no reach.
-            counts = counts & ~setting.global_tokens[:, -n:]
+        real, counts = _taking_part(shares, setting)
         own = shares.reshape(batch, heads * n)
         counted = counts[:, None].expand(batch, heads, n).reshape(batch, heads * n)
         tokens = counts.sum(-1).double() * heads
@@ -397,7 +391,7 @@ class LearnedWindow(Mechanism):
         power = -2 if self.budget == "variance" else -1
         if self._by_kernels(shares):
             own = self._budgeted(shares, setting)[2][:, 0]
-            says = _asking(shares, setting)
+            says = _taking_part(shares, setting)[1].any(-1)
         else:
             own, says = self._shared_out(shares, setting)
         found = mean_of_all(own.pow(power), says)
@@ -498,15 +492,18 @@ def pool_budgets(mechanisms: Iterable[Mechanism]) -> None:
         window._pool = windows[:1]
 
 
-def _asking(shares: Tensor, setting: Setting) -> Tensor:
-    """Which samples have a real token that is not global, bool `(B,)`."""
+def _taking_part(shares: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
+    """The real queries, and those of them that share the budget, bool `(B, N)`: a global row sees
+    everything, and has no reach.
+    """
     batch, _, n = shares.shape
-    found = torch.ones(batch, n, dtype=torch.bool, device=shares.device)
+    real = torch.ones(batch, n, dtype=torch.bool, device=shares.device)
     if setting.key_padding is not None:
-        found = setting.key_padding[:, -n:]
+        real = setting.key_padding[:, -n:]
+    counts = real
     if setting.global_tokens is not None:
-        found = found & ~setting.global_tokens[:, -n:]
-    return found.any(-1)
+        counts = counts & ~setting.global_tokens[:, -n:]
+    return real, counts
 
 
 def _check_network(reads: Any, biased: Any, spread: Any, shared: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.models import Config, LanguageModel, Sampling, Translator
-from longspan.nn import Attention
+from longspan.nn import Attention, SlidingWindow
 from longspan.patterns import Causal, Window
 
 VOCAB = 5
@@ -112,6 +112,28 @@ def test_translation() -> None:
         x = torch.cat([x, made(source, x)[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(greedy, x)
     assert made.translate(source, 5, begin=0, beams=3).shape == (2, 6)
+
+
+def test_a_source_text_may_have_global_tokens() -> None:
+    torch.manual_seed(0)
+    made = Translator(
+        Config(vocab=VOCAB, width=16, heads=2, layers=1),
+        lambda layer: SlidingWindow(16, 2, left=1),
+        lambda layer: Attention(Causal()),
+    ).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.normal_()
+    source = torch.randint(0, VOCAB, (2, 12))
+    tokens = torch.zeros(2, 12, dtype=torch.bool)
+    tokens[:, :2] = True
+    found = made.translate(source, 5, begin=0, global_tokens=tokens, beams=1)
+    x = torch.zeros(2, 1, dtype=torch.int64)
+    for _ in range(5):
+        scores = made(source, x, global_tokens=tokens)
+        x = torch.cat([x, scores[:, -1].argmax(-1, keepdim=True)], 1)
+    assert torch.equal(found, x)
+    assert not torch.equal(found, made.translate(source, 5, begin=0, beams=1))
 
 
 def test_learned_positions_end_in_a_cache_too() -> None:

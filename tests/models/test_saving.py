@@ -48,6 +48,18 @@ def translator() -> Translator:
 
 
 @pytest.mark.parametrize("make", [encoder, language_model, translator])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_weights_keep_their_dtype(make: Any, dtype: torch.dtype, tmp_path: Path) -> None:
+    model = make().to(dtype)
+    save(model, tmp_path / "run")
+    again = load(tmp_path / "run")
+    wanted = {name: own.dtype for name, own in model.state_dict().items()}
+    assert {name: own.dtype for name, own in again.state_dict().items()} == wanted
+    for name, own in again.state_dict().items():
+        assert torch.equal(own, model.state_dict()[name])
+
+
+@pytest.mark.parametrize("make", [encoder, language_model, translator])
 def test_the_same_model_comes_back(make: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = make().eval()

@@ -90,15 +90,15 @@ class Translator(nn.Module):
     @torch.no_grad()
     def translate(
         self, tokens: Tensor, steps: int, *, begin: int, key_padding: Tensor | None = None,
-        beams: int = 4, **options: Any,
+        global_tokens: Tensor | None = None, beams: int = 4, **options: Any,
     ) -> Tensor:  # fmt: skip
-        """The target's tokens `(B, 1 + steps)`, from `begin` on; options as for
-        `LanguageModel.generate`.
+        """The target's tokens `(B, 1 + steps)`, from `begin` on; masks as for `EncoderDecoder`, the
+        other options as for `LanguageModel.generate`.
         """
         was = self.training
         self.eval()
         try:
-            memory = self.body.encoder(tokens, key_padding=key_padding)
+            memory = self.body.encoder(tokens, key_padding=key_padding, global_tokens=global_tokens)
             memory = memory.repeat_interleave(beams, 0)
             padding = None if key_padding is None else key_padding.repeat_interleave(beams, 0)
             decoder, cache = self.body.decoder, self.body.decoder.new_cache()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..nn.describing import described, mechanism_from
 from ..nn.storing import Pair, aside
@@ -50,7 +50,7 @@ def save(model: nn.Module, folder: str | Path) -> None:
 
 
 def load(folder: str | Path) -> nn.Module:
-    """The model that `save` wrote, in evaluation mode, on the CPU."""
+    """The model that `save` wrote, in the dtypes that it had, in evaluation mode, on the CPU."""
     folder = Path(folder)
     description, path = FILES.describe("load", folder), folder / FILES.description
     kinds = {kind.__name__: kind for kind in STACKS}
@@ -59,10 +59,19 @@ def load(folder: str | Path) -> nn.Module:
         raise ValueError(f"load: {path} has a model of kind {description['kind']!r}")
     stacks = [[mechanism_from(own) for own in stack] for stack in description["mechanisms"]]
     model = kind(Config(**description["config"]), *stacks)
+    tensors = FILES.read(folder, description)
+    _take_dtypes(model, tensors)
     try:
-        model.load_state_dict(FILES.read(folder, description))
+        model.load_state_dict(tensors)
     except RuntimeError as error:
         raise ValueError(
             f"load: {folder / FILES.tensors} does not fit its description: {error}"
         ) from None
     return model.eval()
+
+
+def _take_dtypes(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Weights are copied into those of the model: they would become its float32."""
+    for name, own in (*model.named_parameters(), *model.named_buffers()):
+        if name in tensors:
+            own.data = own.data.to(tensors[name].dtype)

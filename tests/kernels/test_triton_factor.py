@@ -16,6 +16,7 @@ from longspan.kernels import triton as triton_backend
 from longspan.kernels.triton.window import Budget
 from longspan.nn import LearnedWindow, Setting
 from longspan.nn.budgets import common_factor
+from longspan.nn.reach_budget import ReachBudget
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WIDTH = -2 * math.log(0.5)
@@ -243,7 +244,7 @@ def widths(made: LearnedWindow, q: Tensor, setting: Setting) -> list[Tensor]:
 
 
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("learned_window.takes_budget", "reach_network.takes_network"):
+    for name in ("reach_budget.takes_budget", "reach_network.takes_network"):
         monkeypatch.setattr(f"longspan.nn.{name}", lambda *given: False)
 
 
@@ -280,7 +281,7 @@ def test_layer(budget: Any, shared: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("budget", ["reach", "variance"])
 def test_traced_layer(budget: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a break, and once for all lengths."""
-    for name in ("learned_window.takes_budget", "reach_network.takes_network"):
+    for name in ("reach_budget.takes_budget", "reach_network.takes_network"):
         monkeypatch.setattr(f"longspan.nn.{name}", lambda *given: True)
     made = LearnedWindow(32, 2, mean_reach=5, max_reach=12, budget=budget).to(DEVICE)
     with torch.no_grad():
@@ -299,19 +300,13 @@ def test_traced_layer(budget: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("budget", ["reach", "variance"])
-def test_causal_layer_follows(budget: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    q = torch.randn(2, 2, 30, 16, device=DEVICE)
-    factors = []
-    for kernels in (True, False):
-        torch.manual_seed(3)
-        made = LearnedWindow(32, 2, mean_reach=5, max_reach=12, causal=True, budget=budget)
-        with torch.no_grad():
-            made.U_d.normal_()
-        made = made.to(DEVICE)
-        if not kernels:
-            without_kernels(monkeypatch)
-        made._follow(made.shares(q).detach(), Setting())
-        factors.append(made.factor)
+def test_running_factor(budget: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares, factor = shares_of((2, 2, 30), 1.0), torch.ones(1, dtype=torch.float64, device=DEVICE)
+    own = ReachBudget(budget, 5.0, 12, 1.0, causal=True, sided=False)
+    factors = [own.followed(factor, shares, Setting())]
+    without_kernels(monkeypatch)
+    factors.append(own.followed(factor, shares, Setting()))
+    assert not torch.equal(factors[0], factor)
     torch.testing.assert_close(*factors, rtol=1e-6, atol=0)
 
 

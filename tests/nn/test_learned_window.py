@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.nn import LearnedWindow, Setting, pool_budgets
+from longspan.nn.reach_budget import ReachBudget
 from longspan.weights import reach_of, variance_of
 
 EMBED, HEADS, DIM = 12, 3, 4
@@ -358,7 +359,8 @@ def test_causal_budget_is_met_over_samples_that_differ(budget: Any) -> None:
     made = window(causal=True, budget=budget, max_reach=1000)
     q, k, v = inputs(4)
     q = q * torch.tensor([0.1, 1.0, 2.0, 4.0])[:, None, None, None]
-    factors = made._factors(made.shares(q), Setting())
+    own = ReachBudget(budget, 5.0, 1000, 1.0, causal=True, sided=False)
+    factors = own.factors(made.shares(q), Setting())
     # Of the samples' own, the largest is several times as large as the smallest.
     assert factors.max() > 2 * factors.min()
     for _ in range(300):
@@ -481,19 +483,6 @@ def test_products_in_pieces_are_the_same(n: int) -> None:
     have = all_of(lambda x, w: _products_in_pieces(x, w, -(-n // PIECE)), torch.float32)
     for own, right in zip(have, want, strict=True):
         assert (own.double() - right).abs().max() < 1e-5 * right.abs().max()
-
-
-def test_a_pair_of_a_causal_window_lies_to_its_left() -> None:
-    """As many as a fixed causal window has, up to what is cut off of reaches."""
-    made, (q, *_) = window(causal=True, budget="pairs", mean_reach=5, max_reach=25), inputs()
-    found, says = made._shared_out(made.shares(q), Setting())
-    places = torch.arange(30.0)
-    reach = found[:, None, None] * made.shares(q).double()
-    pairs = torch.minimum(reach, places.clamp(max=25)).sum((1, 2))
-    torch.testing.assert_close(
-        pairs, torch.full_like(pairs, float(HEADS * places.clamp(max=5).sum()))
-    )
-    assert says.all()
 
 
 def test_texts_too_short_for_their_budget_do_not_move_the_factor() -> None:

@@ -10,24 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import describe, need_bool, need_int, need_number
-from ..functional.window import SHORTEST, Budget, takes_budget, window_budget
+from ..functional.window import SHORTEST
 from ..patterns import Causal, Full, Global, Pattern, Window
 from ..weights import Bell, reach_of, variance_of
 from ..weights.bell import FORMS
-from .budgets import common_factor, room
 from .global_tokens import FewTokens, few_tokens
 from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
+from .reach_budget import ReachBudget
 from .reach_network import shares_of_queries, shares_of_stream
-from .running import mean_of_all, recomputing
+from .running import recomputing
 
 __all__ = ["LearnedWindow", "pool_budgets"]
 
 BUDGETS = ("reach", "variance", "pairs", None)
 SHARED = ("tokens", "heads", None)
 READS = ("query", "stream")
-
-# How much of the running factor of a causal window each training step replaces.
-MOMENTUM = 0.05
 
 
 class LearnedWindow(Mechanism):
@@ -98,6 +95,9 @@ class LearnedWindow(Mechanism):
         predicted centre is fixed here at the token itself.
     """
 
+    # What a reach network may consist of.
+    NETWORK = ("W_p", "U_d", "b_d")
+
     factor: Tensor
 
     def __init__(
@@ -123,40 +123,17 @@ class LearnedWindow(Mechanism):
         most_global: int | None = None,
     ) -> None:
         super().__init__()
-        need_int("LearnedWindow: max_reach", max_reach, at_least=1)
-        need_number("LearnedWindow: mean_reach", mean_reach)
+        _check_budget(budget, mean_reach, max_reach, initial_variance, pooled)
+        _check_network(reads, biased, spread, shared)
+        _check_sides(sided, causal, shared, normalized)
         need_bool("LearnedWindow: causal", causal)
         need_bool("LearnedWindow: soft", soft)
         need_bool("LearnedWindow: normalized", normalized)
         if most_global is not None:
             need_int("LearnedWindow: most_global", most_global, at_least=1)
-        if budget not in BUDGETS:
-            raise ValueError(
-                "LearnedWindow: budget must be 'reach', 'variance', 'pairs' or None, got "
-                f"{describe(budget)}"
-            )
-        if shared not in SHARED:
-            raise ValueError(
-                f"LearnedWindow: shared must be 'tokens', 'heads' or None, got {describe(shared)}"
-            )
-        need_bool("LearnedWindow: pooled", pooled)
-        if pooled and budget is None:
-            raise ValueError("LearnedWindow: pooled is of a budget, and budget is None")
-        _check_network(reads, biased, spread, shared)
-        _check_sides(sided, causal, shared, normalized)
         if form not in FORMS:
             raise ValueError(
                 f"LearnedWindow: form must be one of {', '.join(FORMS)}, got {describe(form)}"
-            )
-        if budget is not None and not 0 < mean_reach <= max_reach:
-            raise ValueError(
-                "LearnedWindow: mean_reach must be above 0 and at most max_reach, got "
-                f"{mean_reach} and {max_reach}"
-            )
-        if (initial_variance is not None) != (budget is None):
-            raise ValueError(
-                "LearnedWindow: initial_variance is where a free window starts: give it with "
-                "budget=None, and only then"
             )
         self.num_heads = num_heads
         self.head_dim = head_size("LearnedWindow", embed_dim, num_heads)
@@ -182,6 +159,14 @@ class LearnedWindow(Mechanism):
         # Whose factor it is: a list, or it would be a part of this one.
         self._pool = [self]
         self._used_factor: Tensor | None = None
+        self._last_shares: Tensor | None = None
+        self._budget = (
+            None
+            if budget is None
+            else ReachBudget(
+                budget, self.mean_reach, max_reach, self.start_reach, causal=causal, sided=sided
+            )
+        )
         self.last_reach: Tensor | None = None
         self.last_sides: Tensor | None = None
 
@@ -242,7 +227,7 @@ class LearnedWindow(Mechanism):
     @property
     def network(self) -> dict[str, nn.Parameter]:
         """What the reach is learned by, by name."""
-        found = {"W_p": self.W_p, "U_d": self.U_d, "b_d": self.b_d}
+        found = {name: getattr(self, name) for name in self.NETWORK}
         return {name: own for name, own in found.items() if own is not None}
 
     def _first_bias(self) -> Tensor:
@@ -275,54 +260,37 @@ class LearnedWindow(Mechanism):
         `shares`.
         """
         shares = self.shares(q, setting)
-        if not self.follows and self._by_kernels(shares):
-            return self._budgeted(shares, setting)[0]
-        return self._multiplied(shares, setting)
+        budget = self._met_by_kernels(shares)
+        if budget is None:
+            return self._multiplied(shares, setting)
+        return budget.multiplied(shares, setting).widths
+
+    def _widths(self, q: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
+        """The variance of every token's bell, and its reach, capped and without gradient."""
+        shares = self.shares(q, setting)
+        budget = self._met_by_kernels(shares)
+        if budget is None:
+            reach = self._multiplied(shares, setting)
+            return variance_of(reach, self.threshold), reach.detach().clamp(max=self.max_reach)
+        found = budget.multiplied(shares, setting, width=-2 * math.log(self.threshold))
+        return found.widths, found.reach
+
+    def _met_by_kernels(self, shares: Tensor) -> ReachBudget | None:
+        """The budget, if a GPU finds its factors, and multiplies."""
+        if self._budget is None or self.follows or not self._budget.by_kernels(shares):
+            return None
+        return self._budget
 
     def _multiplied(self, shares: Tensor, setting: Setting) -> Tensor:
-        if self.budget is None:
+        if self._budget is None:
             found = self.start_reach * shares.sqrt()
         elif self.follows:
             found = self._standing_factor() * shares.double()
             self._last_shares = shares.detach()
         else:
-            found = self._factors(shares, setting)[:, None, None] * shares.double()
+            factors = self._budget.factors(shares, setting)
+            found = factors[:, None, None] * shares.double()
         return found.float().clamp(min=SHORTEST)
-
-    def _widths(self, q: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
-        """The variance of every token's bell, and its reach, capped and without gradient."""
-        shares = self.shares(q, setting)
-        if not self.follows and self._by_kernels(shares):
-            width = -2 * math.log(self.threshold)
-            return self._budgeted(shares, setting, width)[:2]
-        reach = self._multiplied(shares, setting)
-        return variance_of(reach, self.threshold), reach.detach().clamp(max=self.max_reach)
-
-    def _by_kernels(self, shares: Tensor) -> bool:
-        """Whether a GPU finds the factors, and multiplies."""
-        return self.budget in ("reach", "variance") and takes_budget(shares)
-
-    def _budgeted(
-        self, shares: Tensor, setting: Setting, width: float = 0.0
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """`_multiplied` by kernels; see `kernels.triton.factor.budgeted`."""
-        n, squared = shares.shape[2], self.budget == "variance"
-        real, tokens = setting.key_padding, setting.global_tokens
-        power = 2 if squared else 1
-        budget = Budget(
-            self.mean_reach**power,
-            float(self.max_reach) ** power,
-            squared,
-            float(self.max_reach),
-            self.start_reach,
-            width,
-        )
-        return window_budget(
-            shares,
-            None if real is None else real[:, -n:],
-            None if tokens is None else tokens[:, -n:],
-            budget,
-        )
 
     def _standing_factor(self) -> Tensor:
         """The running factor; in a call that is made again, the one that it had."""
@@ -331,47 +299,18 @@ class LearnedWindow(Mechanism):
             self._used_factor = self._pool[0].factor.clone()
         return self._used_factor
 
-    def _factors(self, shares: Tensor, setting: Setting) -> Tensor:
-        """c for every sample, float64 `(B,)`."""
-        found, _ = self._shared_out(shares, setting)
-        # Where nobody can look anywhere (all tokens are global, or there is only one) there is
-        # nothing to share out, and any reach will do but 0, at which a bell has no width.
-        return torch.where(found > 0, found, self.start_reach)
-
-    def _shared_out(self, shares: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
-        """The c with which the budget is met, 0 where there is nothing to share out; and whether no
-        larger one would meet it, too: in a text that is too short for its budget many do.
-        """
-        batch, heads, n = shares.shape
-        real, counts = _taking_part(shares, setting)
-        own = shares.reshape(batch, heads * n)
-        counted = counts[:, None].expand(batch, heads, n).reshape(batch, heads * n)
-        tokens = counts.sum(-1).double() * heads
-        cap = own.new_full((1, 1), self.max_reach, dtype=torch.float64)
-        if self.budget == "reach":
-            return common_factor(own, cap, tokens * self.mean_reach, counted), tokens > 0
-        if self.budget == "variance":
-            total = tokens * self.mean_reach**2
-            found = common_factor(own.double().square(), cap.square(), total, counted).sqrt()
-            return found, tokens > 0
-        if self.sided:
-            heads //= 2
-        # A causal window has pairs to its left alone.
-        sides = 1 if self.is_causal else 2
-        rooms = room(n, real)[:sides, :, None].expand(sides, batch, heads, n)
-        caps = rooms.clamp(max=self.max_reach).permute(1, 0, 2, 3).reshape(batch, -1)
-        all_sides = counts[:, None, None].expand(batch, sides, heads, n).reshape(batch, -1)
-        most = torch.where(all_sides, caps, 0.0)
-        total = most.clamp(max=self.mean_reach).sum(-1)
-        asked = own if self.sided else own.repeat(1, sides)
-        return common_factor(asked, caps, total, all_sides), total < most.sum(-1)
-
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         y = super().forward(q, k, v, setting)
         if self.follows and self.training and not recomputing():
-            self._follow(self._last_shares, setting)
+            self._follow(setting)
         few = self._bounded(setting)
         return y if few is None else few.marked(y)
+
+    def _follow(self, setting: Setting) -> None:
+        """Moves the running factor towards that of the last call, for those after it."""
+        assert self._budget is not None and self._last_shares is not None
+        factor = self._pool[0].factor
+        factor.copy_(self._budget.followed(factor, self._last_shares, setting))
 
     def _bounded(self, setting: Setting) -> FewTokens | None:
         """The global tokens, if it is known how many a sample has at most."""
@@ -379,25 +318,6 @@ class LearnedWindow(Mechanism):
         if tokens is None or self.most_global is None:
             return None
         return few_tokens("LearnedWindow", tokens, setting.key_padding, self.most_global)
-
-    @torch.no_grad()
-    def _follow(self, shares: Tensor, setting: Setting) -> None:
-        """Moves the running factor towards that of a batch, for the batches after it.
-
-        The samples' 1/c are averaged: where none meets its cap, that is the c with which the budget
-        is met over all of them. Their c itself differ by much, and the mean of these is larger.
-        Samples in which there is nothing to share out, or less than the budget allows, say nothing.
-        """
-        power = -2 if self.budget == "variance" else -1
-        if self._by_kernels(shares):
-            own = self._budgeted(shares, setting)[2][:, 0]
-            says = _taking_part(shares, setting)[1].any(-1)
-        else:
-            own, says = self._shared_out(shares, setting)
-        found = mean_of_all(own.pow(power), says)
-        factor = self._pool[0].factor
-        moved = torch.lerp(factor.pow(power), found, MOMENTUM).pow(1 / power)
-        factor.copy_(torch.where(found.isfinite(), moved, factor))
 
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         variance, reach = self._widths(q, setting)
@@ -492,21 +412,36 @@ def pool_budgets(mechanisms: Iterable[Mechanism]) -> None:
         window._pool = windows[:1]
 
 
-def _taking_part(shares: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
-    """The real queries, and those of them that share the budget, bool `(B, N)`: a global row sees
-    everything, and has no reach.
-    """
-    batch, _, n = shares.shape
-    real = torch.ones(batch, n, dtype=torch.bool, device=shares.device)
-    if setting.key_padding is not None:
-        real = setting.key_padding[:, -n:]
-    counts = real
-    if setting.global_tokens is not None:
-        counts = counts & ~setting.global_tokens[:, -n:]
-    return real, counts
+def _check_budget(
+    budget: Any, mean_reach: Any, max_reach: Any, initial_variance: Any, pooled: Any
+) -> None:
+    need_int("LearnedWindow: max_reach", max_reach, at_least=1)
+    need_number("LearnedWindow: mean_reach", mean_reach)
+    need_bool("LearnedWindow: pooled", pooled)
+    if budget not in BUDGETS:
+        raise ValueError(
+            "LearnedWindow: budget must be 'reach', 'variance', 'pairs' or None, got "
+            f"{describe(budget)}"
+        )
+    if pooled and budget is None:
+        raise ValueError("LearnedWindow: pooled is of a budget, and budget is None")
+    if budget is not None and not 0 < mean_reach <= max_reach:
+        raise ValueError(
+            "LearnedWindow: mean_reach must be above 0 and at most max_reach, got "
+            f"{mean_reach} and {max_reach}"
+        )
+    if (initial_variance is not None) != (budget is None):
+        raise ValueError(
+            "LearnedWindow: initial_variance is where a free window starts: give it with "
+            "budget=None, and only then"
+        )
 
 
 def _check_network(reads: Any, biased: Any, spread: Any, shared: Any) -> None:
+    if shared not in SHARED:
+        raise ValueError(
+            f"LearnedWindow: shared must be 'tokens', 'heads' or None, got {describe(shared)}"
+        )
     if reads not in READS:
         raise ValueError(f"LearnedWindow: reads must be 'query' or 'stream', got {describe(reads)}")
     need_bool("LearnedWindow: biased", biased)

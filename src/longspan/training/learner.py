@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..models import Config, Encoder
+from ..models import Encoder
 from ..models.block import Block
 from ..nn import Attention, BigBird, LearnedWindow, Mechanism, MultiheadAttention, Setting
 from ..tasks import Batch
-from .objectives import Objective
+from .objectives import Objective, config_of
 
 __all__ = ["Learner", "on_device"]
 
@@ -74,9 +74,7 @@ class Learner(nn.Module):
     @property
     def longest(self) -> int:
         """The most tokens that a row may have."""
-        config = self.body.config
-        assert isinstance(config, Config)
-        return config.length
+        return config_of(self.body).length
 
     def blocks(self) -> Iterator[Block]:
         return (own for own in self.body.modules() if isinstance(own, Block))

@@ -25,7 +25,7 @@ from .naming import unknown
 if TYPE_CHECKING:
     from .learner import Learner
 
-__all__ = ["OBJECTIVES", "Objective", "objective_of"]
+__all__ = ["OBJECTIVES", "Objective", "config_of", "objective_of"]
 
 # Answers are at most so many tokens long, and so many of them are given for a text.
 LONGEST, BEST = 30, 20
@@ -98,7 +98,7 @@ class Spans(Objective):
     name, target = "spans", "start"
 
     def head(self, body: nn.Module) -> nn.Module:
-        return SpanAnswers(_config(body).width)
+        return SpanAnswers(config_of(body).width)
 
     def scores(self, model: Learner, batch: Batch, padded: bool = True) -> Any:
         allowed = batch.targets.get("allowed", batch.real)
@@ -182,7 +182,7 @@ class Masked(Objective):
     name = "masked"
 
     def head(self, body: nn.Module) -> nn.Module:
-        config = _config(body)
+        config = config_of(body)
         assert isinstance(body, Encoder)
         return MaskedTokens(body.tokens, activation=config.activation, norm_eps=config.norm_eps)
 
@@ -218,7 +218,7 @@ class Classes(Objective):
     name, target = "classes", "classes"
 
     def head(self, body: nn.Module) -> nn.Module:
-        config = _config(body)
+        config = config_of(body)
         return Classification(config.width, self.settings["classes"], config.dropout)
 
     def scores(self, model: Learner, batch: Batch, padded: bool = True) -> Tensor:
@@ -235,7 +235,7 @@ class Tags(Objective):
     name, target = "tags", "tags"
 
     def head(self, body: nn.Module) -> nn.Module:
-        config = _config(body)
+        config = config_of(body)
         return Tagging(config.width, self.settings["classes"], config.dropout)
 
     def scores(self, model: Learner, batch: Batch, padded: bool = True) -> Tensor:
@@ -273,6 +273,7 @@ class Translation(Objective):
 
     def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:
         source, end = _source(batch), self.settings.get("end")
+        options: dict[str, Any] = {} if end is None else {"end": int(end)}
         body = model.body
         assert isinstance(body, Translator)
         # As long as its source, and half as much again.
@@ -283,7 +284,7 @@ class Translation(Objective):
             begin=int(batch.tokens[0, 0]),
             key_padding=source["real"],
             beams=int(self.settings.get("beams", 4)),
-            **({} if end is None else {"end": int(end)}),
+            **options,
         )
         found = {}
         for number, tokens in zip(batch.numbers, written[:, 1:].tolist(), strict=True):
@@ -303,7 +304,8 @@ def objective_of(name: str, settings: dict[str, Any] | None = None) -> Objective
     return OBJECTIVES[name](settings)
 
 
-def _config(body: nn.Module) -> Config:
+def config_of(body: nn.Module) -> Config:
+    """The sizes of a model."""
     config = body.config
     assert isinstance(config, Config)
     return config

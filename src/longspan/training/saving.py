@@ -108,9 +108,8 @@ def take_reach(learner: Learner, folder: Path, *, frozen: bool) -> None:
     if not windows:
         raise ValueError("reach_from: the model has no learned window")
     for name, window in windows:
-        prefix = f"{name}."
-        names = ("W_p", "U_d", "b_d")
-        source = {key: tensors[prefix + key] for key in names if prefix + key in tensors}
+        places = {key: f"{name}.{key}" for key in window.NETWORK}
+        source = {key: tensors[place] for key, place in places.items() if place in tensors}
         if not source:
             raise ValueError(f"reach_from: {folder} has no learned window in {name}")
         window.load_reach(source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,24 @@ STUDIES = sorted(RESULTS.rglob("reaches.json"))
 def test_studies_are_told_as_they_were_found(path: Path) -> None:
     study = study_from(json.loads(path.read_text(encoding="utf-8")))
     assert path.with_suffix(".md").read_text(encoding="utf-8") == as_text(study)
+
+
+# A mean over seeds with its deviation, as tables and sentences write it.
+FIGURE = re.compile(r"(\d+\.\d+) ± (\d+\.\d+)")
+PAGES = [RESULTS.parent / "README.md", RESULTS.parent / "docs" / "results.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_figures_in_sentences_are_those_of_a_table(page: Path) -> None:
+    cells = [
+        (float(mean), float(deviation))
+        for folder in FOLDERS
+        for mean, deviation in FIGURE.findall((folder / "table.md").read_text(encoding="utf-8"))
+    ]
+    # Sentences have one digit behind the point, tables two.
+    half = 0.05 + 1e-6
+    for mean, deviation in FIGURE.findall(page.read_text(encoding="utf-8")):
+        assert any(
+            abs(float(mean) - own) <= half and abs(float(deviation) - its) <= half
+            for own, its in cells
+        ), f"{page.name}: {mean} ± {deviation} is in no table"

@@ -18,7 +18,7 @@ from ..weights import Bias, Weight
 from .global_tokens import check_global_tokens, waits
 from .sight import Sight
 
-__all__ = ["PLACE", "attend", "mechanism_of"]
+__all__ = ["PLACE", "attend", "mechanism_of", "writes_for_an_encoder"]
 
 # Under this name an attention module holds its mechanism.
 PLACE = "longspan"
@@ -42,6 +42,15 @@ def mechanism_of(layer: nn.Module) -> Mechanism | None:
     # PEFT wraps what it trains and keeps; its attributes are those of the one that is active.
     found: Mechanism = held.asks.__self__
     return found
+
+
+def writes_for_an_encoder(layer: nn.Module) -> bool:
+    """Whether a layer is of a decoder beside an encoder: global tokens are of the text that is
+    read.
+    """
+    config = getattr(layer, "config", None)
+    beside = getattr(config, "is_encoder_decoder", False)
+    return bool(beside and getattr(layer, "is_decoder", False))
 
 
 def attend(
@@ -95,7 +104,7 @@ def attend(
             "to know where the queries are, and the cache is larger than what it holds: use a "
             "DynamicCache"
         )
-    if mechanism is None:
+    if mechanism is None or writes_for_an_encoder(module):
         global_tokens = None
     elif global_tokens is not None:
         check_global_tokens(global_tokens, batch, key.shape[2])

@@ -316,16 +316,32 @@ def _compared(
     cosine = nn.functional.cosine_similarity(was, now, dim=-1)
     drift = None
     if logits[0] is not None and logits[1] is not None:
-        # A head of tokens answers for each of them, a head of texts once.
-        own = [x[real] if x.dim() == 3 else x for x in (logits[0], logits[1])]
+        own = [_answers(x, real, batch) for x in (logits[0], logits[1])]
         drift = _logit_sums(own[0], own[1]).cpu()
     return _Compared(cosine.cpu(), position.cpu(), squares.cpu(), drift)
 
 
+def _answers(logits: Tensor, real: Tensor, batch: dict[str, Tensor]) -> Tensor:
+    """A head of tokens answers for each of them, that of a decoder for those that it writes, and a
+    head of texts once.
+    """
+    if logits.dim() != 3:
+        return logits
+    if "decoder_input_ids" not in batch:
+        return logits[real]
+    asked = batch.get("decoder_attention_mask")
+    return logits.flatten(0, 1) if asked is None else logits[asked.bool()]
+
+
 def _hidden(model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """The last hidden states of the model inside the head, and the logits if there is one."""
+    """The last hidden states of the model inside the head, or of its encoder, and the logits if
+    there are some.
+    """
     kept: list[Any] = []
-    inside: nn.Module = model.base_model
+    both = getattr(model.config, "is_encoder_decoder", False) and hasattr(
+        model.base_model, "encoder"
+    )
+    inside: nn.Module = model.base_model.encoder if both else model.base_model
     handle = inside.register_forward_hook(lambda module, args, out: kept.append(out))
     try:
         out = model(**batch)

@@ -87,8 +87,10 @@ def set_global_tokens(
     setattr(reader, FINDER, Finder(function, wants, names))
     if not hasattr(reader, HOOK):
         setattr(reader, HOOK, reader.register_forward_pre_hook(_find, with_kwargs=True))
+    inside = set(reader.modules())
     for layer in layers:
-        setattr(layer, WAITS, True)
+        if layer in inside:
+            setattr(layer, WAITS, True)
 
 
 def waits(layer: nn.Module) -> bool:

@@ -13,7 +13,7 @@ from ..errors import describe, need_int
 from ..nn import Attention, Mechanism, pool_budgets
 from ..patterns import Pattern, Window
 from . import mpnet
-from .attention import PLACE, mechanism_of
+from .attention import PLACE, mechanism_of, writes_for_an_encoder
 from .global_tokens import GlobalTokens, forget_hooks, give_input, set_global_tokens
 from .projections import start_projections
 from .register import NAME, register
@@ -47,23 +47,24 @@ def use(
 
     Args:
         model: any model whose attention goes through transformers' `AttentionInterface`: BERT,
-            RoBERTa, DistilBERT, ModernBERT, GPT-2, Llama and most newer ones; and MPNet, whose
-            bias by distance stays. An encoder or a decoder, not both in one.
+            RoBERTa, DistilBERT, ModernBERT, GPT-2, Llama, BART and most newer ones; and MPNet,
+            whose bias by distance stays.
         mechanism: a pattern; or a mechanism, of which every layer gets a copy of its own; or a
             function that takes the number of a layer, from 0, and gives either, or None to leave
             the layer as it is.
-        layers: numbers of layers; None is all.
+        layers: numbers of layers; None is all. A model of an encoder and a decoder counts those of
+            the encoder first, and None is the encoder's: it is the one that reads long texts.
         global_tokens: a function that gives the global tokens of a call, bool `(B, N)`. It takes
             the model's `input_ids`, and whatever else its arguments are called by: `lambda
-            input_ids, token_type_ids: token_type_ids == 0`. It holds for all layers. None leaves
-            what an earlier call gave.
+            input_ids, token_type_ids: token_type_ids == 0`. It holds for all layers, but for a
+            decoder's that has an encoder. None leaves what an earlier call gave.
 
     Raises:
         ValueError: for a pattern or mechanism that looks ahead in a causal model.
     """
     found = attention_layers(model)
     made: dict[int, Mechanism] = {}
-    for number in _chosen(layers, len(found)):
+    for number in _chosen(layers, found):
         given: Any = mechanism
         if not isinstance(mechanism, (Pattern, Mechanism)) and callable(mechanism):
             given = mechanism(number)
@@ -112,17 +113,11 @@ def restore(model: nn.Module) -> None:
 
 
 def attention_layers(model: nn.Module) -> list[nn.Module]:
-    """The self-attention modules of a model that can be reached, first layer first."""
+    """The self-attention modules of a model that can be reached, first layer first; those of an
+    encoder before those of its decoder.
+    """
     if not hasattr(model, "set_attn_implementation"):
         raise TypeError(f"use: model must be a PreTrainedModel of transformers, got {type(model)}")
-    config: Any = model.config
-    if getattr(config, "is_encoder_decoder", False):
-        # The two share one config, which says how both compute.
-        raise ValueError(
-            f"use: {type(model).__name__} is of an encoder and a decoder, whose layers are not "
-            "told apart here; register() and attn_implementation='longspan' compute its own "
-            "attention"
-        )
     found = [
         module
         for name, module in model.named_modules()
@@ -132,14 +127,14 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
     if not found:
         raise ValueError(
             f"use: no layer of {type(model).__name__} goes through transformers' "
-            f"AttentionInterface, by which longspan would reach it{_loaded_by(config)}"
+            f"AttentionInterface, by which longspan would reach it{_loaded_by(model.config)}"
         )
     if len({id(getattr(layer, "config", None)) for layer in found}) > 1:
         raise ValueError(
             f"use: {type(model).__name__} has several models inside: give one of them, such as "
             "model.language_model"
         )
-    return found
+    return sorted(found, key=writes_for_an_encoder)
 
 
 def _loaded_by(config: Any) -> str:
@@ -162,9 +157,11 @@ def _is_cross_attention(name: str, module: nn.Module) -> bool:
     )
 
 
-def _chosen(layers: Iterable[int] | None, count: int) -> list[int]:
+def _chosen(layers: Iterable[int] | None, found: list[nn.Module]) -> list[int]:
+    count = len(found)
     if layers is None:
-        return list(range(count))
+        reading = [number for number, own in enumerate(found) if not writes_for_an_encoder(own)]
+        return reading or list(range(count))
     chosen = list(layers)
     for number in chosen:
         need_int("use: layers", number, at_least=0)
@@ -189,8 +186,7 @@ def fitting(given: Any, layer: nn.Module, where: str) -> Mechanism:
     ):
         name = repr(given) if isinstance(given, Pattern) else type(given).__name__
         raise ValueError(f"use: {where} is causal, and {name} looks ahead; {_instead(given)}")
-    owner = layer if config is None else config
-    heads = getattr(owner, "num_attention_heads", None)
+    heads = getattr(layer, "num_heads", getattr(config, "num_attention_heads", None))
     own = getattr(made, "num_heads", None)
     if None not in (heads, own) and own != heads:
         raise ValueError(f"use: {where} has {heads} heads, and the mechanism is for {own}")

@@ -12,7 +12,7 @@ from ..errors import need_int
 __all__ = ["lengthen"]
 
 # What models call the table, and what they keep beside it with an entry for every position.
-TABLES = ("position_embeddings", "wpe")
+TABLES = ("position_embeddings", "wpe", "embed_positions")
 BESIDE = ("position_ids", "token_type_ids")
 
 
@@ -27,7 +27,8 @@ def lengthen(model: nn.Module, positions: int) -> None:
     of its own, `model_max_length`.
 
     Args:
-        model: one with a learned table of positions: BERT, RoBERTa, DistilBERT, MPNet, GPT-2.
+        model: one with a learned table of positions: BERT, RoBERTa, DistilBERT, MPNet, GPT-2; of
+            BART, those of the encoder and of the decoder, whose number is one in its config.
             Call it before an optimiser is made, for the table is a new parameter.
         positions: how many tokens a text may have.
 
@@ -42,7 +43,10 @@ def lengthen(model: nn.Module, positions: int) -> None:
         (owner, name, table)
         for owner in model.modules()
         for name, table in owner.named_children()
-        if name in TABLES and isinstance(table, nn.Embedding) and table.num_embeddings == size
+        if name in TABLES
+        and isinstance(table, nn.Embedding)
+        and table.num_embeddings - _uncounted(table) == size
+        and "Sinusoidal" not in type(table).__name__
     ]
     if not found:
         raise ValueError(
@@ -50,7 +54,8 @@ def lengthen(model: nn.Module, positions: int) -> None:
             "known here; rotary positions are lengthened by rope_parameters of the config"
         )
     for owner, _, table in found:
-        first = 0 if table.padding_idx is None else table.padding_idx + 1
+        uncounted = _uncounted(table)
+        first = uncounted if table.padding_idx is None else table.padding_idx + 1
         had = table.num_embeddings - first
         if positions < had:
             raise ValueError(
@@ -65,7 +70,12 @@ def lengthen(model: nn.Module, positions: int) -> None:
             beside = getattr(owner, name, None)
             if isinstance(beside, Tensor) and beside.shape[-1] == size:
                 _extend(owner, name, beside, first + positions)
-        config.max_position_embeddings = first + positions
+        config.max_position_embeddings = first + positions - uncounted
+
+
+def _uncounted(table: nn.Embedding) -> int:
+    """Rows before the first position that are not among `max_position_embeddings` (BART)."""
+    return int(getattr(table, "offset", 0))
 
 
 def _extend(owner: nn.Module, name: str, beside: Tensor, size: int) -> None:

@@ -141,7 +141,8 @@ def profile(model: Any, batches: Iterable[Any]) -> Profile:
     Args:
         model: any that can give its attentions (`output_attentions`); it runs with its eager
             attention meanwhile, which takes N² memory: a few texts of a few hundred to a few
-            thousand tokens are enough.
+            thousand tokens are enough. Of a model of an encoder and a decoder, the encoder is
+            looked at.
         batches: inputs as a tokenizer gives them, with `input_ids` and, for padding, an
             `attention_mask`; or tensors of token ids.
     """
@@ -156,7 +157,8 @@ def profile(model: Any, batches: Iterable[Any]) -> Profile:
         for batch in batches:
             inputs = {"input_ids": batch} if isinstance(batch, Tensor) else dict(batch)
             inputs = {name: value.to(device) for name, value in inputs.items()}
-            found = model(**inputs, output_attentions=True, return_dict=True).attentions
+            out = model(**inputs, output_attentions=True, return_dict=True)
+            found = out.encoder_attentions if "encoder_attentions" in out else out.attentions
             real = inputs.get("attention_mask")
             real = torch.ones_like(inputs["input_ids"]) if real is None else real
             own = torch.stack([_by_distance(weights, real.bool()) for weights in found])

@@ -315,6 +315,18 @@ def test_global_rows_take_no_part_in_the_budget() -> None:
     assert float(made.last_reach[:, :, 4:].mean()) == pytest.approx(5, rel=1e-6)
 
 
+@pytest.mark.parametrize("budget", ["reach", "pairs"])
+def test_a_budget_may_change_between_steps(budget: Any) -> None:
+    made, other = window(budget=budget, mean_reach=9), window(budget=budget, mean_reach=3)
+    other.load_state_dict(made.state_dict())
+    made.mean_reach = 3.0
+    made(*inputs())
+    other(*inputs())
+    assert made.last_reach is not None and other.last_reach is not None
+    assert torch.equal(made.last_reach, other.last_reach)
+    assert made.settings == other.settings
+
+
 def test_samples_do_not_know_one_another() -> None:
     made, (q, k, v) = window(), inputs(3)
     together = made(q, k, v)

@@ -160,13 +160,6 @@ class LearnedWindow(Mechanism):
         self._pool = [self]
         self._used_factor: Tensor | None = None
         self._last_shares: Tensor | None = None
-        self._budget = (
-            None
-            if budget is None
-            else ReachBudget(
-                budget, self.mean_reach, max_reach, self.start_reach, causal=causal, sided=sided
-            )
-        )
         self.last_reach: Tensor | None = None
         self.last_sides: Tensor | None = None
 
@@ -196,6 +189,16 @@ class LearnedWindow(Mechanism):
     def follows(self) -> bool:
         """Whether c is an estimate that follows the batches of training."""
         return (self.is_causal or self.pooled) and self.budget is not None
+
+    @property
+    def _budget(self) -> ReachBudget | None:
+        """Made when it is asked for: `mean_reach` and `max_reach` may be changed in training."""
+        if self.budget is None:
+            return None
+        return ReachBudget(
+            self.budget, self.mean_reach, self.max_reach, self.start_reach, self.is_causal,
+            self.sided,
+        )  # fmt: skip
 
     @property
     def remembers(self) -> int:
@@ -277,18 +280,19 @@ class LearnedWindow(Mechanism):
 
     def _met_by_kernels(self, shares: Tensor) -> ReachBudget | None:
         """The budget, if a GPU finds its factors, and multiplies."""
-        if self._budget is None or self.follows or not self._budget.by_kernels(shares):
-            return None
-        return self._budget
+        budget = self._budget
+        takes = budget is not None and not self.follows and budget.by_kernels(shares)
+        return budget if takes else None
 
     def _multiplied(self, shares: Tensor, setting: Setting) -> Tensor:
-        if self._budget is None:
+        budget = self._budget
+        if budget is None:
             found = self.start_reach * shares.sqrt()
         elif self.follows:
             found = self._standing_factor() * shares.double()
             self._last_shares = shares.detach()
         else:
-            factors = self._budget.factors(shares, setting)
+            factors = budget.factors(shares, setting)
             found = factors[:, None, None] * shares.double()
         return found.float().clamp(min=SHORTEST)
 
@@ -308,9 +312,9 @@ class LearnedWindow(Mechanism):
 
     def _follow(self, setting: Setting) -> None:
         """Moves the running factor towards that of the last call, for those after it."""
-        assert self._budget is not None and self._last_shares is not None
-        factor = self._pool[0].factor
-        factor.copy_(self._budget.followed(factor, self._last_shares, setting))
+        budget, factor = self._budget, self._pool[0].factor
+        assert budget is not None and self._last_shares is not None
+        factor.copy_(budget.followed(factor, self._last_shares, setting))
 
     def _bounded(self, setting: Setting) -> FewTokens | None:
         """The global tokens, if it is known how many a sample has at most."""

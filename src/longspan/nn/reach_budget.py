@@ -120,7 +120,6 @@ class ReachBudget(NamedTuple):
         )
         return Multiplied(widths, reach, state[:, 0])
 
-    @torch.no_grad()
     def followed(self, factor: Tensor, shares: Tensor, setting: Setting) -> Tensor:
         """A running factor, moved towards that of a batch, for the batches after it.
 
@@ -128,15 +127,16 @@ class ReachBudget(NamedTuple):
         is met over all of them. Their c itself differ by much, and the mean of these is larger.
         Samples in which there is nothing to share out, or less than the budget allows, say nothing.
         """
-        if self.by_kernels(shares):
-            own = self.multiplied(shares, setting).factor
-            says = _taking_part(shares, setting)[1].any(-1)
-        else:
-            own, says = self.shared_out(shares, setting)
-        power = -self._power
-        found = mean_of_all(own.pow(power), says)
-        moved = torch.lerp(factor.pow(power), found, MOMENTUM).pow(1 / power)
-        return torch.where(found.isfinite(), moved, factor)
+        with torch.no_grad():
+            if self.by_kernels(shares):
+                own = self.multiplied(shares, setting).factor
+                says = _taking_part(shares, setting)[1].any(-1)
+            else:
+                own, says = self.shared_out(shares, setting)
+            power = -self._power
+            found = mean_of_all(own.pow(power), says)
+            moved = torch.lerp(factor.pow(power), found, MOMENTUM).pow(1 / power)
+            return torch.where(found.isfinite(), moved, factor)
 
     @property
     def _power(self) -> int:

@@ -11,6 +11,7 @@ import torch
 
 from longspan import hf
 from longspan.hf.checking import Check, Cost, LogitDrift, check
+from longspan.hf.layers import attention_layers
 from longspan.nn import LearnedWindow
 from longspan.patterns import Full, Window
 
@@ -201,3 +202,31 @@ def test_a_notebook_shows_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown is not None and shown.startswith("<?xml") and shown.count('id="axes_') == 3
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert made_check()._repr_svg_() is None
+
+
+def test_no_hook_is_left() -> None:
+    made = model("bert")
+    check(made, LearnedWindow(32, 4, mean_reach=3, max_reach=6), [tokens()])
+    assert not any(part._forward_pre_hooks for part in made.modules())
+    hf.use(made, LearnedWindow(32, 4, mean_reach=3, max_reach=6))
+    before = hidden(made, tokens())
+    check(made, Window(2, 2), [tokens()])
+    assert torch.equal(hidden(made, tokens()), before)
+    assert all(layer._forward_pre_hooks for layer in attention_layers(made))
+
+
+def test_a_model_that_calls_its_parts() -> None:
+    made = transformers.OPTForCausalLM(
+        transformers.OPTConfig(
+            vocab_size=40,
+            hidden_size=32,
+            word_embed_proj_dim=32,
+            num_hidden_layers=2,
+            ffn_dim=48,
+            num_attention_heads=4,
+            max_position_embeddings=48,
+            pad_token_id=0,
+        )
+    ).eval()
+    found = check(made, Window(2, 0), [tokens()])
+    assert found.error > 0 and found.logits is not None

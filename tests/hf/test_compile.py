@@ -122,6 +122,16 @@ def test_gradient_checkpointing_compiled(kind: str) -> None:
         torch.testing.assert_close(a, b)
 
 
+def test_a_decoder_without_a_cache_and_a_mask() -> None:
+    """While it is traced, transformers takes every such text for several that are packed."""
+    torch._dynamo.reset()
+    made = model("llama")
+    use(made, LearnedWindow(32, 4, mean_reach=3, max_reach=6, causal=True))
+    wanted = hidden(made, tokens(), use_cache=False)
+    found = hidden(torch.compile(made, backend="aot_eager"), tokens(), use_cache=False)
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
 def test_layers_compiled_by_themselves() -> None:
     torch._dynamo.reset()
     made = with_mechanism(CASES["learned window"])

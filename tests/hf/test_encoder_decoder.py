@@ -22,15 +22,23 @@ SIZES: dict[str, Any] = dict(
     pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
     forced_eos_token_id=None,
 )  # fmt: skip
-KINDS = {"bart": "Bart", "mbart": "MBart", "m2m100": "M2M100", "pegasus": "Pegasus"}
+KINDS = {
+    "bart": "Bart", "mbart": "MBart", "m2m100": "M2M100", "pegasus": "Pegasus",
+    "t5": "T5", "mt5": "MT5", "umt5": "UMT5",
+}  # fmt: skip
+T5S: dict[str, Any] = dict(
+    vocab_size=40, d_model=32, d_kv=6, d_ff=48, num_layers=2, num_heads=4,
+    relative_attention_num_buckets=8, relative_attention_max_distance=12, pad_token_id=0,
+    eos_token_id=2, decoder_start_token_id=1,
+)  # fmt: skip
 MARK = 7
 
 
-def model(kind: str = "bart", **changes: Any) -> Any:
+def model(kind: str = "bart") -> Any:
     """The same weights at every call, large, so that attention is sharp."""
-    name, config = KINDS[kind], {**SIZES, **changes}
+    name, sizes = KINDS[kind], T5S if "t5" in kind else SIZES
     made = getattr(transformers, f"{name}ForConditionalGeneration")(
-        getattr(transformers, f"{name}Config")(**config, attn_implementation="eager")
+        getattr(transformers, f"{name}Config")(**sizes, attn_implementation="eager")
     )
     source = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -75,7 +83,7 @@ def marked(input_ids: Tensor) -> Tensor:
 def test_everything_is_what_the_model_does(kind: str) -> None:
     eager, made = model(kind), model(kind)
     use(made, Full())
-    use(made, Causal(), layers=range(2, 5))
+    use(made, Causal(), layers=range(2, len(attention_layers(made))))
     assert made.config._attn_implementation == "longspan"
     torch.testing.assert_close(logits(made), logits(eager), atol=2e-4, rtol=1e-4)
     assert torch.equal(written(made), written(eager))
@@ -199,3 +207,48 @@ def test_how_far_the_encoder_looks() -> None:
 def mask_of(texts: dict[str, Tensor]) -> dict[str, Tensor]:
     """Without what the decoder reads."""
     return {name: own for name, own in texts.items() if not name.startswith("decoder")}
+
+
+T5_KINDS = [kind for kind in KINDS if "t5" in kind]
+
+
+@pytest.mark.parametrize("kind", T5_KINDS)
+def test_a_bias_by_distance_stays(kind: str) -> None:
+    """With its gradient, under a window too; and no tensor of all pairs is made for it."""
+    eager, made, ids = model(kind), model(kind), text()
+    use(made, Window(5, 5))
+    band = Window(5, 5).dense(24) & mask().bool()[:, None, None]
+    added = torch.where(band, 0.0, torch.finfo(torch.float32).min)
+    wanted = eager.get_encoder()(input_ids=ids, attention_mask=added).last_hidden_state
+    found = made.get_encoder()(input_ids=ids, attention_mask=mask()).last_hidden_state
+    real = mask().bool()
+    torch.testing.assert_close(found[real], wanted[real], atol=2e-4, rtol=1e-4)
+    for own, one in ((made, found), (eager, wanted)):
+        one[real].square().sum().backward()
+        assert (
+            own.get_encoder()
+            .block[0]
+            .layer[0]
+            .SelfAttention.relative_attention_bias.weight.grad.any()
+        )
+    grads = [
+        own.get_encoder().block[0].layer[0].SelfAttention.relative_attention_bias.weight.grad
+        for own in (made, eager)
+    ]
+    torch.testing.assert_close(*grads, atol=1e-2, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", T5_KINDS)
+def test_t5_with_mechanisms(kind: str, tmp_path: Path) -> None:
+    made = model(kind)
+    use(made, LearnedWindow(24, 4, mean_reach=3, max_reach=8), global_tokens=marked)
+    use(made, Window(4, 0), layers=[3])
+    before = logits(made)
+    assert written(made).shape[0] == 2
+    save(made, tmp_path)
+    again = load(tmp_path, global_tokens=marked)
+    torch.testing.assert_close(logits(again), before)
+    restore(made)
+    assert torch.equal(logits(made), logits(model(kind)))
+    with pytest.raises(ValueError, match=r"heads of 6 channels.*embed_dim=24"):
+        use(made, LearnedWindow(32, 4, mean_reach=3, max_reach=8))

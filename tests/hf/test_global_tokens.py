@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from copy import copy, deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from longspan.hf import restore, use
 from longspan.hf.layers import attention_layers
 from longspan.nn import Attention, BigBird, LearnedWindow, SlidingWindow
 from longspan.patterns import Causal, Full, Global, Pattern, Window
+from longspan.weights import Bell, Ramp, variance_of
 
 from ..nn import naive
 from .tiny import (
@@ -346,3 +348,35 @@ def test_errors() -> None:
     pattern: Pattern = Causal() & Window(2, 2)
     use(made, Attention(pattern))
     assert hidden(made, tokens(), global_tokens=some()).shape == (2, 19, 32)
+
+
+@pytest.mark.parametrize("weight", [Bell(variance_of(2, 0.5), threshold=0.5), Ramp(2.0, 2.0)])
+@pytest.mark.parametrize("pattern", [Full(), Window(3, 3)])
+def test_no_weight_cuts_global_tokens(weight: Any, pattern: Any) -> None:
+    """They see everything and everything sees them, as if their pairs were exempt."""
+    found, wanted, mask = model("bert"), model("bert"), torch.zeros(2, 19, dtype=torch.bool)
+    mask[:, 4] = True
+    exempt = copy(weight)
+    exempt.exempt = Global(mask)
+    use(found, Attention(pattern, weight=weight))
+    use(
+        wanted,
+        Attention(pattern if isinstance(pattern, Full) else pattern | Global(mask), weight=exempt),
+    )
+    without = hidden(found, tokens())
+    have = hidden(found, tokens(), global_tokens=mask)
+    torch.testing.assert_close(have, hidden(wanted, tokens()))
+    assert not torch.equal(have, without)
+    assert torch.equal(hidden(found, tokens()), without)
+
+
+def test_functions_may_have_arguments_of_their_own() -> None:
+    def marked(input_ids: torch.Tensor, mark: int = 9, **more: Any) -> torch.Tensor:
+        return input_ids == mark
+
+    found, wanted = model("bert"), model("bert")
+    use(found, Window(2, 2), global_tokens=partial(marked, mark=11))
+    use(wanted, Window(2, 2), global_tokens=lambda input_ids: input_ids == 11)
+    ids = tokens()
+    ids[:, 3] = 11
+    assert torch.equal(hidden(found, ids), hidden(wanted, ids))

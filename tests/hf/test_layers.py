@@ -11,10 +11,10 @@ from torch import nn
 
 from longspan.hf import register, restore, use
 from longspan.hf.layers import attention_layers
-from longspan.nn import Attention, LearnedWindow, Mechanism, SlidingWindow
+from longspan.nn import Attention, BigBird, LearnedWindow, Mechanism, SlidingWindow
 from longspan.normalizers import Entmax
 from longspan.patterns import Causal, Full, Global, Pattern, Strided, Window
-from longspan.weights import Alibi
+from longspan.weights import Alibi, Bell, variance_of
 
 from .tiny import (
     DECODERS,
@@ -241,17 +241,83 @@ def test_a_cache_of_a_fixed_size_is_refused() -> None:
         )
 
 
-def test_a_mechanism_and_a_mask_that_it_cannot_take() -> None:
-    made = model("bert")
-    use(made, LearnedWindow(32, 4, mean_reach=3, max_reach=6))
-    with pytest.raises(ValueError, match=r"LearnedWindow.*four dims"):
-        hidden(made, tokens(), band(19, 3, 3).expand(2, -1, -1, -1))
-    with pytest.raises(ValueError, match=r"LearnedWindow.*four dims"):
-        hidden(made, tokens(), additive(band(19, 3, 3)))
-    mistral = model("mistral")
-    use(mistral, LearnedWindow(32, 4, mean_reach=3, max_reach=6, causal=True))
-    with pytest.raises(ValueError, match=r"LearnedWindow.*Window"):
-        hidden(mistral, tokens())
+def uniform(causal: bool = False) -> tuple[LearnedWindow, Attention]:
+    """A window that has learned nothing yet, and the bell that it is then."""
+    bell = Bell(variance_of(3.0, 0.5), threshold=0.5, max_reach=6)
+    learned = LearnedWindow(32, 4, mean_reach=3, max_reach=6, causal=causal)
+    return learned, Attention(Causal() if causal else Full(), weight=bell)
+
+
+MASKS = {
+    "bool": band(19, 5, 1).expand(2, -1, -1, -1),
+    "float": additive(band(19, 5, 1)) + torch.arange(19.0) / 9,
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_a_mechanism_beside_a_mask(kind: str) -> None:
+    found, wanted = model("bert"), model("bert")
+    for made, own in zip((found, wanted), uniform(), strict=True):
+        use(made, own)
+    close(hidden(found, tokens(), MASKS[kind]), hidden(wanted, tokens(), MASKS[kind]))
+
+
+@pytest.mark.parametrize("kind", ["mistral", "modernbert"])
+@pytest.mark.parametrize("side", ["none", "right"])
+def test_a_mechanism_beside_a_window_of_the_config(kind: str, side: str) -> None:
+    found, wanted, mask = model(kind), model(kind), padding(side)
+    for made, own in zip((found, wanted), uniform(kind == "mistral"), strict=True):
+        use(made, own)
+    both = [hidden(made, tokens(), mask)[mask.bool()] for made in (found, wanted)]
+    close(*both)
+    both[0].square().sum().backward()
+    assert all(layer.longspan.U_d.grad.any() for layer in attention_layers(found))
+
+
+def test_a_mechanism_beside_packed_texts() -> None:
+    found, wanted = model("llama"), model("llama")
+    for made, own in zip((found, wanted), uniform(causal=True), strict=True):
+        use(made, own)
+    places = torch.cat([torch.arange(8), torch.arange(11)]).expand(2, -1)
+    both = [hidden(m, tokens(), position_ids=places, use_cache=False) for m in (found, wanted)]
+    close(*both)
+    assert not torch.equal(both[0], hidden(found, tokens(), use_cache=False))
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "modernbert"])
+def test_rotary_positions_do_not_change_a_reach(kind: str) -> None:
+    """One token, again and again: all places of a layer ask for the same."""
+    made = model(kind)
+    use(made, LearnedWindow(32, 4, mean_reach=3, max_reach=6, causal=kind != "modernbert"))
+    first = attention_layers(made)[0].longspan
+    with torch.no_grad():
+        first.U_d.normal_()
+    hidden(made, torch.full((1, 19), 7))
+    reach = first.last_reach
+    assert reach.std(1).min() > 0
+    torch.testing.assert_close(reach, reach[:, :, :1].expand_as(reach))
+
+
+def test_a_layer_whose_queries_are_not_known_is_told_so() -> None:
+    config = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8)
+    made = transformers.Phi3Model(
+        transformers.Phi3Config(**config, vocab_size=9, num_key_value_heads=4, pad_token_id=0)
+    )
+    with pytest.raises(ValueError, match=r"layer 0 of Phi3Model turns its queries.*reads='stream'"):
+        use(made, LearnedWindow(32, 4, mean_reach=3, max_reach=6, causal=True))
+    use(made, LearnedWindow(32, 4, mean_reach=3, max_reach=6, causal=True, reads="stream"))
+    assert hidden(made, torch.ones(1, 5, dtype=torch.int64)).shape == (1, 5, 32)
+
+
+@pytest.mark.parametrize("kind", PLAIN_ENCODERS)
+def test_heads_of_another_size_are_told_before_a_call(kind: str) -> None:
+    with pytest.raises(ValueError, match=r"heads of 8 channels.*have 16.*embed_dim=32"):
+        use(model(kind), LearnedWindow(64, 4, mean_reach=3, max_reach=6))
+
+
+def test_advice_can_be_followed() -> None:
+    with pytest.raises(ValueError, match="take SlidingWindow or LearnedWindow with causal=True"):
+        use(model("llama"), BigBird(64, block=4))
 
 
 def test_errors() -> None:

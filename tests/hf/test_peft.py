@@ -128,3 +128,16 @@ def test_what_peft_wraps_is_saved_as_it_is_now(tmp_path: Path) -> None:
         assert torch.equal(layer.longspan.W_p, wrapped.longspan.modules_to_save["default"].W_p)
     with pytest.raises(TypeError, match="save_adapter beside it"):
         hf.save(adapted, tmp_path)
+
+
+def test_keys_before_those_of_the_text() -> None:
+    """Prefix tuning; a call without a mask sees all of them."""
+    found = []
+    for implementation in ("eager", "longspan"):
+        hf.register()
+        made = model("bert", implementation=implementation)
+        torch.manual_seed(3)
+        config = peft.PrefixTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=4)
+        adapted = peft.get_peft_model(made, config).eval()
+        found.append(adapted(input_ids=tokens()).last_hidden_state)
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)

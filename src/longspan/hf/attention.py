@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import torch
@@ -13,15 +14,14 @@ from ..functional.encoding import Meaning
 from ..nn import Attention, Mechanism, Setting
 from ..nn.causality import by_distance, is_causal
 from ..normalizers import Softmax
-from ..patterns import Causal, Full, Global, Mask, Pattern
+from ..patterns import Causal, Full, Global, Pattern
 from ..weights import Bias, Weight
+from . import t5
 from .global_tokens import check_global_tokens, waits
+from .names import PLACE
 from .sight import Sight
 
-__all__ = ["PLACE", "attend", "mechanism_of", "writes_for_an_encoder"]
-
-# Under this name an attention module holds its mechanism.
-PLACE = "longspan"
+__all__ = ["attend", "mechanism_of", "writes_for_an_encoder"]
 
 PLAIN = Meaning(Full(), (), Softmax())
 
@@ -30,7 +30,7 @@ REFUSED = {
     "softcap": "a softcap on the scores",
     "s_aux": "attention sinks",
     "head_mask": "a mask of heads",
-    "position_bias": "a position bias beside the mask",
+    "position_bias": "a position bias beside the mask, of a kind that is not known here",
 }
 
 
@@ -49,7 +49,7 @@ def writes_for_an_encoder(layer: nn.Module) -> bool:
     read.
     """
     config = getattr(layer, "config", None)
-    beside = getattr(config, "is_encoder_decoder", False)
+    beside = getattr(config, "is_encoder_decoder", False) or t5.is_attention(layer)
     return bool(beside and getattr(layer, "is_decoder", False))
 
 
@@ -65,6 +65,7 @@ def attend(
     weights: tuple[Weight, ...] = (),
     global_tokens: Tensor | None = None,
     layer_input: Tensor | None = None,
+    unturned: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention of one layer, in the form that transformers calls it.
@@ -83,19 +84,18 @@ def attend(
         weights: what the model adds to its scores besides the mask.
         global_tokens: bool `(B, M)`, for a layer with a pattern or mechanism of its own.
         layer_input: `(B, N, E)`, for a mechanism with projections of its own.
+        unturned: the queries before rotary positions, for a mechanism that reads them.
         others: all else that a model passes on; raises where it would change the answer.
 
     Returns:
         `(B, N, H, Dv)`, and None in the place of the weights.
     """
+    if t5.is_attention(module) and others.get("position_bias") is not None:
+        weights = (*weights, t5.bias_of(others.pop("position_bias")))
     _refuse(module, attention_mask, others)
     batch, heads, n, _ = query.shape
     sight, biases = _seen(module, attention_mask, (batch, heads, n, key.shape[2]), is_causal)
-    if n != sight.shape[2] or key.shape[2] != sight.shape[3]:
-        raise ValueError(
-            f"longspan: attention_mask is for {sight.shape[2]} queries and {sight.shape[3]} keys, "
-            f"got {n} and {key.shape[2]}"
-        )
+    sight = _fitted(sight, n, key.shape[2])
     _refuse_packing(sight, biases, others)
     mechanism = mechanism_of(module)
     if mechanism is not None and not sight.aligned:
@@ -114,15 +114,12 @@ def attend(
             f"{type(module).__name__}"
         )
     if mechanism is None or isinstance(mechanism, Attention):
-        meaning = PLAIN if mechanism is None else mechanism.meaning
-        pattern = meaning.pattern
-        if global_tokens is not None and not isinstance(pattern, Full):
-            pattern = pattern | Global(global_tokens)
+        meaning = PLAIN if mechanism is None else _with_global(mechanism.meaning, global_tokens)
         y = attention(
             query,
             key,
             value,
-            _joined(pattern, sight),
+            _joined(meaning.pattern, sight),
             weight=(*weights, *meaning.weights, *biases),
             normalizer=meaning.normalizer,
             scale=scaling,
@@ -130,14 +127,58 @@ def attend(
             dropout=dropout,
         )
     else:
-        _check_mechanism(mechanism, sight, biases)
         usual = query.shape[-1] ** -0.5
         if scaling is not None and scaling != usual:
             # A mechanism scales by itself, and may read its queries for more than scores.
             key = key * (scaling / usual)
-        setting = Setting(layer_input, sight.padding, global_tokens, dropout, weights)
+        setting = Setting(
+            x=layer_input,
+            key_padding=sight.padding,
+            global_tokens=global_tokens,
+            dropout=dropout,
+            weights=(*weights, *biases),
+            unturned=unturned,
+            within=_within(mechanism, sight),
+        )
         y = mechanism(query, key, value, setting)
     return y.transpose(1, 2).contiguous(), None
+
+
+def _fitted(sight: Sight, n: int, m: int) -> Sight:
+    """What is seen, if it is told for so many queries and keys; or if everything is seen, however
+    many they are (PEFT puts keys of its own before those of the text).
+    """
+    if (n, m) == sight.shape[2:]:
+        return sight
+    if isinstance(sight.pattern, Full) and sight.padding is None:
+        return Sight((*sight.shape[:2], n, m), aligned=sight.aligned)
+    raise ValueError(
+        f"longspan: attention_mask is for {sight.shape[2]} queries and {sight.shape[3]} keys, "
+        f"got {n} and {m}"
+    )
+
+
+def _with_global(meaning: Meaning, tokens: Tensor | None) -> Meaning:
+    """The same with tokens that see everything and that everything sees: no weight cuts or weighs
+    their pairs.
+    """
+    if tokens is None:
+        return meaning
+    everywhere = Global(tokens)
+    whole = isinstance(meaning.pattern, Full)
+    return meaning._replace(
+        pattern=meaning.pattern if whole else meaning.pattern | everywhere,
+        weights=tuple(_exempting(own, everywhere) for own in meaning.weights),
+    )
+
+
+def _exempting(weight: Weight, pattern: Pattern) -> Weight:
+    """A weight that leaves the pairs of a pattern alone, if it is one that can."""
+    if "exempt" not in weight.fields:
+        return weight
+    found = copy(weight)
+    found.exempt = pattern if weight.exempt is None else weight.exempt | pattern
+    return found
 
 
 def _refuse(module: nn.Module, mask: Sight | Tensor | None, others: dict[str, Any]) -> None:
@@ -240,17 +281,14 @@ def _joined(pattern: Pattern, sight: Sight) -> Pattern:
     return pattern & seen
 
 
-def _check_mechanism(mechanism: Mechanism, sight: Sight, biases: tuple[Bias, ...]) -> None:
-    """A mechanism chooses its pairs by itself: it takes padding, and is causal or not."""
-    name = type(mechanism).__name__
+def _within(mechanism: Mechanism, sight: Sight) -> Pattern | None:
+    """The pairs that a model lets exist beside a mechanism's own; None where these are among them
+    anyway.
+    """
     seen = sight.pattern
-    if biases or isinstance(seen, Mask) or not isinstance(seen, (Full, Causal)):
-        what = "a mask of four dims" if biases or isinstance(seen, Mask) else repr(seen)
+    if is_causal(seen) and not mechanism.causal:
         raise ValueError(
-            f"longspan: {name} chooses its pairs by itself and cannot be joined with {what}, which "
-            "the model wants; use a pattern, or Attention(pattern, weight=…), which can"
+            f"longspan: {type(mechanism).__name__} looks ahead, and this call is causal; make it "
+            "with causal=True"
         )
-    if isinstance(seen, Causal) and not mechanism.causal:
-        raise ValueError(
-            f"longspan: {name} looks ahead, and this call is causal; make it with causal=True"
-        )
+    return None if isinstance(seen, (Full, Causal)) else seen

@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from ..errors import describe, need_int
 from ..memory import peak_growth
 from ..patterns.drawing import INK, check_suffix, new_figure, save_figure, svg_of
-from . import mpnet
-from .attention import PLACE
+from . import mpnet, t5
+from .attention import mechanism_of
+from .global_tokens import give_input
 from .layers import BEFORE, Choice, attention_layers, turn, use
+from .names import PLACE
 
 __all__ = ["Check", "Cost", "LogitDrift", "check"]
 
@@ -260,7 +262,7 @@ def _as_it_was(model: Any) -> Iterator[tuple[_State, _State, Callable[[_State], 
     """
     before, after = _State(), _State()
     before.note(model)
-    attached = mpnet.is_attached(model)
+    attached = [own for own in (mpnet, t5) if own.is_attached(model)]
     modes = [(part, part.training) for part in model.modules()]
 
     def put(state: _State) -> None:
@@ -268,6 +270,7 @@ def _as_it_was(model: Any) -> Iterator[tuple[_State, _State, Callable[[_State], 
             layer._modules.pop(PLACE, None)
             if mechanism is not None:
                 layer.add_module(PLACE, mechanism)
+            give_input(layer, mechanism_of(layer))
         if model.config._attn_implementation != state.implementation:
             turn(model, state.implementation)
         for part in model.modules():
@@ -280,8 +283,9 @@ def _as_it_was(model: Any) -> Iterator[tuple[_State, _State, Callable[[_State], 
         yield before, after, put
     finally:
         put(before)
-        if not attached:
-            mpnet.detach(model)
+        for own in (mpnet, t5):
+            if own not in attached:
+                own.detach(model)
         for part, mode in modes:
             part.training = mode
 
@@ -347,6 +351,9 @@ def _hidden(model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor | None
         out = model(**batch)
     finally:
         handle.remove()
+    if not kept:
+        # Called in its parts (OPT): what the model says of itself.
+        kept.append([model(**batch, output_hidden_states=True).hidden_states[-1]])
     logits = getattr(out, "logits", None)
     return kept[-1][0], logits if isinstance(logits, Tensor) and logits.dim() > 1 else None
 

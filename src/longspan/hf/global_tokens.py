@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from ..errors import describe
 from ..nn import Attention, Mechanism
+from .names import PLACE
+from .projections import plain_queries, wants_plain_queries
 
 __all__ = [
     "INPUT",
@@ -34,6 +36,7 @@ GlobalTokens = Callable[..., Tensor]
 # Names of the arguments under which they travel.
 TOKENS = "global_tokens"
 INPUT = "layer_input"
+QUERIES = "unturned"
 
 # Under these names a model keeps how its global tokens are found, and modules their hooks.
 FINDER = "_longspan_global_tokens"
@@ -77,7 +80,11 @@ def set_global_tokens(
             f"use: {type(reader).__name__} takes no arguments but its own, so that global_tokens "
             "cannot come to its layers"
         )
-    wants = tuple(inspect.signature(function).parameters)
+    wants = tuple(
+        name
+        for name, one in inspect.signature(function).parameters.items()
+        if one.default is inspect.Parameter.empty and one.kind is not one.VAR_KEYWORD
+    )
     unknown = [name for name in wants if name not in names]
     if unknown:
         raise ValueError(
@@ -107,12 +114,18 @@ def unsaved(input_ids: Tensor) -> NoReturn:
     )
 
 
-def give_input(layer: nn.Module, mechanism: Mechanism) -> None:
+def give_input(layer: nn.Module, mechanism: Mechanism | None) -> None:
     """Lets a layer's attention pass on its input, for a mechanism that may have projections of its
-    own.
+    own, and its queries where rotary positions would turn those that a mechanism reads.
     """
-    if not isinstance(mechanism, Attention) and not hasattr(layer, HOOK):
-        setattr(layer, HOOK, layer.register_forward_pre_hook(_pass_input, with_kwargs=True))
+    before = layer.__dict__.pop(HOOK, None)
+    if before is not None:
+        before.remove()
+    if mechanism is None or isinstance(mechanism, Attention):
+        return
+    wanted = wants_plain_queries(mechanism, layer)
+    hook = _pass_input_and_queries if wanted else _pass_input
+    setattr(layer, HOOK, layer.register_forward_pre_hook(hook, with_kwargs=True))
 
 
 def forget_hooks(model: nn.Module) -> None:
@@ -176,3 +189,13 @@ def _pass_input(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Hook before an attention: its input becomes one of the arguments that it passes on."""
     return args, {**kwargs, INPUT: args[0] if args else kwargs["hidden_states"]}
+
+
+def _pass_input_and_queries(
+    layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same with the layer's queries."""
+    args, kwargs = _pass_input(layer, args, kwargs)
+    mechanism: Any = getattr(layer, PLACE)
+    queries = plain_queries(layer, kwargs[INPUT], mechanism.num_heads)
+    return args, {**kwargs, QUERIES: queries}

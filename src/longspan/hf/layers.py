@@ -10,13 +10,14 @@ from typing import Any
 from torch import nn
 
 from ..errors import describe, need_int
-from ..nn import Attention, Mechanism, pool_budgets
+from ..nn import Attention, LearnedWindow, Mechanism, pool_budgets
 from ..patterns import Pattern, Window
-from . import mpnet
-from .attention import PLACE, mechanism_of, writes_for_an_encoder
+from . import mpnet, t5
+from .attention import mechanism_of, writes_for_an_encoder
 from .global_tokens import GlobalTokens, forget_hooks, give_input, set_global_tokens
-from .projections import start_projections
-from .register import NAME, register
+from .names import NAME, PLACE
+from .projections import knows_queries, start_projections, wants_plain_queries
+from .register import register
 
 __all__ = ["attention_layers", "fitting", "put", "restore", "turn", "use"]
 
@@ -24,6 +25,9 @@ Choice = Pattern | Mechanism
 
 # What the model computed its attention by before, for `restore`.
 BEFORE = "_longspan_before"
+
+# What layers call the channels of a head.
+HEAD_SIZES = ("head_dim", "attention_head_size", "head_size", "key_value_proj_dim")
 
 
 def use(
@@ -47,8 +51,8 @@ def use(
 
     Args:
         model: any model whose attention goes through transformers' `AttentionInterface`: BERT,
-            RoBERTa, DistilBERT, ModernBERT, GPT-2, Llama, BART and most newer ones; and MPNet,
-            whose bias by distance stays.
+            RoBERTa, DistilBERT, ModernBERT, GPT-2, Llama, BART, T5 and most newer ones; and MPNet.
+            Biases by distance (MPNet, T5) stay.
         mechanism: a pattern; or a mechanism, of which every layer gets a copy of its own; or a
             function that takes the number of a layer, from 0, and gives either, or None to leave
             the layer as it is.
@@ -107,6 +111,7 @@ def restore(model: nn.Module) -> None:
     forget_hooks(model)
     turn(model, before)
     mpnet.detach(model)
+    t5.detach(model)
     # A model inside this one may have been given to `use` by itself.
     for part in model.modules():
         part.__dict__.pop(BEFORE, None)
@@ -129,7 +134,9 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
             f"use: no layer of {type(model).__name__} goes through transformers' "
             f"AttentionInterface, by which longspan would reach it{_loaded_by(model.config)}"
         )
-    if len({id(getattr(layer, "config", None)) for layer in found}) > 1:
+    # An encoder and a decoder belong together, also where each has a config of its own.
+    both = getattr(model.config, "is_encoder_decoder", False)
+    if not both and len({id(getattr(layer, "config", None)) for layer in found}) > 1:
         raise ValueError(
             f"use: {type(model).__name__} has several models inside: give one of them, such as "
             "model.language_model"
@@ -153,7 +160,7 @@ def _asks_the_interface(module: nn.Module) -> bool:
 def _is_cross_attention(name: str, module: nn.Module) -> bool:
     called = (name.rpartition(".")[2] + type(module).__name__).lower()
     return bool(getattr(module, "is_cross_attention", False)) or any(
-        word in called for word in ("cross", "encoder_attn")
+        word in called for word in ("cross", "encoder_attn", "encdec")
     )
 
 
@@ -186,17 +193,31 @@ def fitting(given: Any, layer: nn.Module, where: str) -> Mechanism:
     ):
         name = repr(given) if isinstance(given, Pattern) else type(given).__name__
         raise ValueError(f"use: {where} is causal, and {name} looks ahead; {_instead(given)}")
-    heads = getattr(layer, "num_heads", getattr(config, "num_attention_heads", None))
+    owners = [(layer, "num_heads"), (layer, "num_attention_heads"), (config, "num_attention_heads")]
+    heads = next((getattr(*one) for one in owners if hasattr(*one)), None)
     own = getattr(made, "num_heads", None)
     if None not in (heads, own) and own != heads:
         raise ValueError(f"use: {where} has {heads} heads, and the mechanism is for {own}")
-    size, mine = getattr(layer, "head_dim", None), getattr(made, "head_dim", None)
+    size = next((getattr(layer, name) for name in HEAD_SIZES if hasattr(layer, name)), None)
+    mine = getattr(made, "head_dim", None)
     if heads is not None and isinstance(size, int) and mine not in (None, size):
         raise ValueError(
             f"use: {where} has heads of {size} channels, and those of the mechanism have {mine}: "
             f"make it with embed_dim={size * heads}"
         )
+    _check_queries(made, layer, where)
     return made
+
+
+def _check_queries(made: Mechanism, layer: nn.Module, where: str) -> None:
+    """Raises where a reach would be read from queries that are turned by their positions."""
+    if not isinstance(made, LearnedWindow) or not wants_plain_queries(made, layer):
+        return
+    if not knows_queries(layer, made.num_heads * made.head_dim):
+        raise ValueError(
+            f"use: {where} turns its queries by their positions, and how it makes them is not "
+            "known here: make LearnedWindow with reads='stream', which reads the layer's input"
+        )
 
 
 def _instead(given: Choice) -> str:
@@ -204,7 +225,9 @@ def _instead(given: Choice) -> str:
         return f"use {Window(given.left, 0, given.dilation)}"
     if isinstance(given, Pattern):
         return "use Causal() & pattern"
-    return "make it with causal=True"
+    if "causal" in inspect.signature(type(given)).parameters:
+        return "make it with causal=True"
+    return "take SlidingWindow or LearnedWindow with causal=True"
 
 
 def _switch(model: nn.Module) -> None:
@@ -214,6 +237,7 @@ def _switch(model: nn.Module) -> None:
     if not hasattr(model, BEFORE):
         setattr(model, BEFORE, config._attn_implementation)
     mpnet.attach(model)
+    t5.attach(model)
     turn(model, NAME)
     if config._attn_implementation != NAME:
         delattr(model, BEFORE)

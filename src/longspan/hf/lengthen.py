@@ -51,7 +51,8 @@ def lengthen(model: nn.Module, positions: int) -> None:
     if not found:
         raise ValueError(
             f"lengthen: {type(model).__name__} has no learned table of positions that is "
-            "known here; rotary positions are lengthened by rope_parameters of the config"
+            "known here. Rotary positions are lengthened by rope_parameters of the config; biases "
+            "by distance (T5, ALiBi) and computed positions have no end"
         )
     for owner, _, table in found:
         uncounted = _uncounted(table)

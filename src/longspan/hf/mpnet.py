@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..weights import DistanceBias
 from .attention import attend
-from .register import NAME
+from .names import NAME
 
 __all__ = ["attach", "detach", "is_attached", "is_attention"]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..nn import Mechanism, SlidingWindow
+from ..nn import LearnedWindow, Mechanism, SlidingWindow
 
-__all__ = ["start_projections"]
+__all__ = ["knows_queries", "plain_queries", "start_projections", "wants_plain_queries"]
 
 # What models call the projections of queries, keys and values; or all three in one, in that order.
 APART = (
@@ -51,6 +53,41 @@ def _weights(layer: nn.Module) -> list[tuple[Tensor, Tensor | None]] | None:
             biases = (None,) * 3 if whole.bias is None else whole.bias.chunk(3)
             return list(zip(whole.weight.chunk(3), biases, strict=True))
     return None
+
+
+def wants_plain_queries(mechanism: Mechanism, layer: nn.Module) -> bool:
+    """Whether a mechanism reads queries that the layer turns by their positions: a reach would
+    depend on the place.
+    """
+    reads = isinstance(mechanism, LearnedWindow) and mechanism.reads == "query"
+    return reads and "position_embeddings" in inspect.signature(type(layer).forward).parameters
+
+
+def knows_queries(layer: nn.Module, width: int) -> bool:
+    """Whether `plain_queries` can give queries of so many channels."""
+    projection = _query_projection(layer)
+    if projection is not None:
+        return getattr(projection, "out_features", None) == width
+    weights = _weights(layer)
+    return weights is not None and weights[0][0].shape[0] == width
+
+
+def plain_queries(layer: nn.Module, x: Tensor, heads: int) -> Tensor:
+    """A layer's queries `(B, heads, N, size)` from its input, not turned, where they are known."""
+    projection = _query_projection(layer)
+    if projection is not None:
+        # Called, not read: PEFT may have put something around it.
+        found = projection(x)
+    else:
+        weights = _weights(layer)
+        assert weights is not None
+        found = F.linear(x, *weights[0])
+    return found.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _query_projection(layer: nn.Module) -> Any:
+    names = next((own for own in APART if all(hasattr(layer, name) for name in own)), None)
+    return None if names is None else getattr(layer, names[0])
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:

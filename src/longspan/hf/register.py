@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 
 from .attention import attend
+from .names import NAME
 from .sight import sight_of
 
-__all__ = ["NAME", "register"]
-
-NAME = "longspan"
+__all__ = ["register"]
 
 
 def register() -> None:

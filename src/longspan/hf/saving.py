@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from ..nn import Mechanism
 from ..nn.describing import described, mechanism_from
 from ..nn.storing import Pair, aside
-from .attention import PLACE, mechanism_of
+from .attention import mechanism_of
 from .global_tokens import GlobalTokens, set_global_tokens, unsaved, waits
 from .layers import attention_layers, fitting, put
+from .names import PLACE
 from .projections import start_projections
 
 __all__ = ["load", "load_adapter", "save", "save_adapter"]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from ..errors import need_int
+from ..errors import describe, need_int
 from ..functional.attention import attention
 from ..functional.explain import Explanation, explain
 from ..normalizers import Normalizer
@@ -29,6 +29,8 @@ class Setting(NamedTuple):
             act before those of the mechanism.
         unturned: the queries as they were before rotary positions turned them, `(B, H, N, D)`; None
             where nothing did.
+        within: the pairs that the layer lets exist, whatever the mechanism asks for, such as those
+            of one document; None for all.
     """
 
     x: Tensor | None = None
@@ -37,6 +39,7 @@ class Setting(NamedTuple):
     dropout: float = 0.0
     weights: tuple[Weight, ...] = ()
     unturned: Tensor | None = None
+    within: Pattern | None = None
 
 
 NO_SETTING = Setting()
@@ -67,14 +70,15 @@ class Mechanism(nn.Module):
     One of your own says in `asks` which pairs exist and how much they count; the rest is here.
 
     A mechanism is called with q `(B, H, N, D)`, k and v `(B, Hk, M, D)` and a `Setting`, and gives
-    `(B, H, N, Dv)`. It never changes its function with the batch before, or with what else is in
-    the batch.
+    `(B, H, N, Dv)`. What a sample gives does not depend on what else is in the batch, nor on
+    batches before, but for learned windows that are causal or pooled: in training their budget is
+    met by a running estimate, which stands still in evaluation.
     """
 
     @property
     def causal(self) -> bool:
         """Whether no query looks ahead: only such a mechanism can be a decoder's."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has to say whether it is causal")
 
     @property
     def remembers(self) -> int | None:
@@ -88,14 +92,14 @@ class Mechanism(nn.Module):
         """Arguments with which such a mechanism is made again, as numbers, words and lists; tensors
         are in the state dict. See `describing`.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no settings to be made again by")
 
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         """Which pairs of these queries with m keys exist, and how much they count."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has to say what it asks")
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
-        asked = self.asks(q, k.shape[2], setting)
+        asked = self._asked(q, k, setting)
         return attention(
             q,
             k,
@@ -113,7 +117,7 @@ class Mechanism(nn.Module):
         """What a call would do: its pairs, its cost, and which backend runs it. Nothing is
         computed.
         """
-        asked = self.asks(q, k.shape[2], setting)
+        asked = self._asked(q, k, setting)
         return explain(
             q,
             k,
@@ -123,3 +127,15 @@ class Mechanism(nn.Module):
             normalizer=asked.normalizer,
             key_padding=setting.key_padding,
         )
+
+    def _asked(self, q: Tensor, k: Tensor, setting: Setting) -> Asked:
+        """What `asks` gives, within what the layer lets exist."""
+        asked = self.asks(q, k.shape[2], setting)
+        if not isinstance(asked, Asked):
+            raise TypeError(
+                f"{type(self).__name__}.asks must give Asked(pattern, weights, normalizer), got "
+                f"{describe(asked)}"
+            )
+        if setting.within is None:
+            return asked
+        return asked._replace(pattern=asked.pattern & setting.within)

@@ -115,7 +115,7 @@ def test_translation() -> None:
 
 
 def test_a_source_text_may_have_global_tokens() -> None:
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     made = Translator(
         Config(vocab=VOCAB, width=16, heads=2, layers=1),
         lambda layer: SlidingWindow(16, 2, left=1),

@@ -220,3 +220,30 @@ def test_global_projections_start_as_copies() -> None:
     assert torch.equal(window.q_global.weight, attention.q_proj.weight)
     assert torch.equal(window.v_global.weight, attention.v_proj.weight)
     assert window.k_global.weight is not attention.k_proj.weight
+
+
+def test_global_projections_that_were_set_before_are_kept() -> None:
+    set_before = [SlidingWindow(WIDTH, HEADS, left=2) for _ in range(2)]
+    mechanisms = [SlidingWindow(WIDTH, HEADS, left=2) for _ in range(2)]
+    for own, source in zip(mechanisms, set_before, strict=True):
+        own.load_state_dict(source.state_dict())
+    model = Encoder(config(), mechanisms)
+    for found, source in zip(model.mechanisms, set_before, strict=True):
+        for name, own in source.state_dict().items():
+            assert torch.equal(found.state_dict()[name], own)
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "told"),
+    [
+        (Attention(), "got Attention Attention.*; lambda layer"),
+        (Attention, "got type .*Attention.*; lambda layer"),
+        (torch.nn.ModuleList([Attention()]), "got ModuleList"),
+        (Window(1, 1), r"got Window Window\(1, 1\); a pattern becomes .* by Attention\(pattern\)"),
+        (None, "got NoneType"),
+        ("full", "got str 'full'"),
+    ],
+)
+def test_mechanisms_of_another_kind(mechanisms: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=f"mechanisms must be a list .* or a function .*, {told}"):
+        Encoder(config(), mechanisms)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from longspan.nn import LearnedWindow, Setting, pool_budgets
 from longspan.nn.reach_budget import ReachBudget
@@ -234,6 +235,45 @@ def test_the_stream_has_to_be_given() -> None:
         window(reads="stream")(*inputs())
 
 
+@pytest.mark.parametrize("shared", [None, "tokens"])
+def test_a_stream_of_another_width(shared: Any) -> None:
+    """As where heads · head_dim is not the width of the layer."""
+    made, (q, k, v) = window(reads="stream", stream_dim=20, shared=shared), inputs()
+    setting = Setting(x=torch.randn(2, 30, 20))
+    expected = naive(made, q, k, v, setting)
+    torch.testing.assert_close(made(q, k, v, setting), expected, atol=2e-6, rtol=1e-5)
+    assert made.settings["stream_dim"] == 20 and "stream_dim=20" in repr(made)
+    assert window(reads="stream").settings["stream_dim"] is None
+    again = LearnedWindow(**made.settings)
+    again.load_state_dict(made.state_dict())
+    assert torch.equal(again(q, k, v, setting), made(q, k, v, setting))
+
+
+@pytest.mark.parametrize("shared", [None, "tokens"])
+def test_a_stream_of_the_wrong_width(shared: Any) -> None:
+    told = "x must have 12 channels.* got 20: make it with stream_dim=20"
+    with pytest.raises(ValueError, match=told):
+        window(reads="stream", shared=shared)(*inputs(), Setting(x=torch.randn(2, 30, 20)))
+
+
+@pytest.mark.parametrize("options", [{"causal": True}, {"pooled": True, "sided": True}])
+def test_explaining_a_call_changes_nothing_in_training(options: dict[str, Any]) -> None:
+    """Not even those that are made again for their gradient, nor does asking for reaches."""
+    found = []
+    for explained in (False, True):
+        made, given, gradients = window(**options), inputs(), []
+        for _ in range(3):
+            x = [own.clone().requires_grad_() for own in given]
+            y = checkpoint(made, *x, use_reentrant=False)
+            if explained:
+                made.explain(*(own[:, :, :9] for own in given))
+                made.reaches(given[0][:, :, :9])
+            y.square().sum().backward()
+            gradients += [own.grad for own in x]
+        found.append([*gradients, made.factor, made.W_p.grad, made.U_d.grad])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
 @pytest.mark.parametrize("shared", [None, "tokens", "heads"])
 @pytest.mark.parametrize("reads", ["query", "stream"])
 def test_gradients_reach_everything(reads: Any, shared: Any) -> None:
@@ -445,6 +485,10 @@ def test_cuts_where_it_says() -> None:
         ({"budget": None}, "initial_variance"),
         ({"initial_variance": 1.0}, "initial_variance"),
         ({"num_heads": 5}, "multiple of num_heads"),
+        ({"threshold": 1.5}, "LearnedWindow: threshold must be between 0 and 1, got 1.5"),
+        ({"threshold": 0.0}, "LearnedWindow: threshold must be between 0 and 1, got 0.0"),
+        ({"stream_dim": 20}, "stream_dim is the width of what reads='stream' reads"),
+        ({"stream_dim": 0, "reads": "stream"}, "stream_dim must be at least 1"),
     ],
 )
 def test_errors(options: dict[str, Any], told: str) -> None:

@@ -301,6 +301,42 @@ def test_projections_start_as_copies() -> None:
     assert own.q_global.weight.any()
 
 
+@pytest.mark.parametrize("told", ["copied", "loaded"])
+def test_projections_that_were_set_before_are_kept(told: str) -> None:
+    before, made = SlidingWindow(E, H, left=2), SlidingWindow(E, H, left=2)
+    if told == "copied":
+        made.copy_projections(before.q_global, before.k_global, before.v_global)
+    else:
+        made.load_state_dict(before.state_dict())
+    layer = MultiheadAttention(E, H, made)
+    layer.copy_projections()
+    for name, own in before.state_dict().items():
+        assert torch.equal(layer.mechanism.state_dict()[name], own)
+
+
+@pytest.mark.parametrize("most", [None, 2])
+@pytest.mark.parametrize("tokens", [None, torch.zeros(2, 6, dtype=torch.bool)])
+def test_projections_without_global_tokens_have_a_gradient_of_zero(
+    tokens: Tensor | None, most: int | None
+) -> None:
+    """What gathers gradients would wait for those that are None."""
+    layer, x = layer_of(left=2, most_global=most), input_of(2, 6)
+    y = layer(x, global_tokens=tokens)
+    assert torch.equal(y, layer.eval()(x, global_tokens=tokens))
+    y.sum().backward()
+    for own in layer.mechanism.parameters():
+        assert own.grad is not None and not own.grad.any()
+
+
+def test_projections_that_do_not_learn_have_no_gradient() -> None:
+    layer, x = layer_of(left=2), input_of(2, 6)
+    layer.requires_grad_(False)
+    layer(x).sum().backward()
+    assert all(own.grad is None for own in layer.parameters())
+    with torch.no_grad():
+        assert not layer.requires_grad_()(x).requires_grad
+
+
 def test_state_dict_round_trip() -> None:
     layer, other = layer_of(1, left=[0, 1, 2]), layer_of(1, left=[0, 1, 2])
     x = input_of(3, 7)
@@ -366,12 +402,17 @@ def test_a_causal_window_takes_no_global_tokens() -> None:
         layer(input_of(3, 7), global_tokens=GLOBAL)
 
 
-def test_global_rows_of_their_own_take_no_weights_of_the_layer() -> None:
+@pytest.mark.parametrize(
+    "own",
+    [{"weights": (Alibi(torch.ones(H)),)}, {"within": Window(3, 3)}],
+    ids=["weights", "within"],
+)
+def test_global_rows_of_their_own_take_no_weights_of_the_layer(own: dict[str, Any]) -> None:
     """They are gathered, and no longer where a bias by distance would look for them."""
     q, x = torch.randn(1, H, 6, E // H), torch.randn(1, 6, E)
     tokens = torch.tensor([[True, *[False] * 5]])
-    setting = Setting(x, None, tokens, weights=(Alibi(torch.ones(H)),))
-    with pytest.raises(ValueError, match=r"weights=….*global_projections=False"):
+    setting = Setting(x, None, tokens, **own)
+    with pytest.raises(ValueError, match=r"Setting's weights and within.*global_projections=False"):
         SlidingWindow(E, H, left=2)(q, q, q, setting)
     assert SlidingWindow(E, H, left=2, global_projections=False)(q, q, q, setting).shape == q.shape
 

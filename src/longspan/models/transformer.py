@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import describe
 from ..nn import Attention, Mechanism, MultiheadAttention, pool_budgets
+from ..patterns import Pattern
 from .block import Block, Surroundings
 from .cache import Cache
 from .config import Config
@@ -20,6 +23,7 @@ Mechanisms = Sequence[Mechanism] | Callable[[int], Mechanism]
 
 
 def _listed(mechanisms: Mechanisms, layers: int) -> list[Mechanism]:
+    _check_kind(mechanisms)
     if callable(mechanisms):
         return [mechanisms(layer) for layer in range(layers)]
     if len(mechanisms) != layers:
@@ -30,6 +34,20 @@ def _listed(mechanisms: Mechanisms, layers: int) -> list[Mechanism]:
     if len({id(mechanism) for mechanism in mechanisms}) != layers:
         raise ValueError("mechanisms must be a new one for every layer, got one of them twice")
     return list(mechanisms)
+
+
+def _check_kind(mechanisms: Any) -> None:
+    """A module and a class can be called, too, and are no functions of the layer's number."""
+    named = isinstance(mechanisms, (nn.Module, type, str))
+    if not named and (callable(mechanisms) or isinstance(mechanisms, Sequence)):
+        return
+    cure = "lambda layer: … makes a new one for every layer"
+    if isinstance(mechanisms, Pattern):
+        cure = f"a pattern becomes a mechanism by Attention(pattern), and {cure}"
+    raise TypeError(
+        "mechanisms must be a list with one for every layer, or a function of the layer's number, "
+        f"got {describe(mechanisms)}; {cure}"
+    )
 
 
 class _Stack(nn.Module):
@@ -59,7 +77,11 @@ class _Stack(nn.Module):
         )
         last = config.norm == "pre"
         self.norm = nn.LayerNorm(config.width, config.norm_eps) if last else nn.Identity()
-        self.apply(_initialise)
+        # What a mechanism has of its own, it has drawn, or loaded.
+        theirs = {
+            part for own in self.modules() if isinstance(own, Mechanism) for part in own.modules()
+        }
+        self.apply(lambda part: None if part in theirs else _initialise(part))
         for part in self.modules():
             if isinstance(part, MultiheadAttention):
                 part.copy_projections()

@@ -25,12 +25,12 @@ class Attention(Mechanism):
 
         s = q·kᵀ / √D, then every weight in turn;  p = normaliser(s);  y = p · v
 
-    With nothing given it is the attention of Vaswani et al. 2017, "Attention Is All You Need"
-    (arXiv 1706.03762). Every pair is scored as there; what differs is chosen by the arguments.
+    Without arguments it is the attention of Vaswani et al. 2017, "Attention Is All You Need"
+    (arXiv 1706.03762). Every pair is scored as there; the arguments choose what differs.
 
-    Tensors inside the arguments become the module's own: learned ones that are an `nn.Parameter`
+    Tensors inside the arguments become the module's own. Learned ones that are an `nn.Parameter`
     train with it (`weight_slopes`, `normalizer_alpha`, …; `weight0_…` and so on in a list of
-    weights), all others are buffers. They move with the module and are in its state dict.
+    weights); all others are buffers. They move with the module and are in its state dict.
 
     Args:
         pattern: which pairs exist; None is `Full()`.

@@ -24,14 +24,14 @@ class BigBird(Mechanism):
         y_i = softmax(q_i · k_jᵀ / √D) v_j      over all j with |⌊j/block⌋ − ⌊i/block⌋| ≤ window/2,
                                                 or ⌊j/block⌋ drawn for ⌊i/block⌋, or i or j global
 
-    Of the paper's two forms, `tokens="internal"` (ITC) makes the first and the last `global_blocks`
-    · `block` real tokens of each sample global; `tokens="extra"` (ETC) takes global tokens from the
+    The paper has two forms. `tokens="internal"` (ITC) makes the first and the last `global_blocks`
+    · `block` real tokens of each sample global. `tokens="extra"` (ETC) takes global tokens from the
     call, which the model has put into the sequence, and draws no random blocks unless asked to.
 
-    It is one function, in training and in evaluation and at every length up to `length`: random
+    It is the same function in training and in evaluation and at every length up to `length`: random
     blocks are drawn once, for `length` positions, and the draw is the buffer `table`, in the state
-    dict. A shorter input uses the part that exists. Padding at the end changes no real token's
-    output; blocks are counted from position 0, so padding at the start would shift them.
+    dict. A shorter input uses a part of it. Padding at the end changes no real token's output.
+    Blocks are counted from position 0, so padding at the start would shift them.
 
     Differs from the paper: one draw for all heads, unless `table` has one for each; the last global
     tokens are counted from the sample's end, where the paper's length is a multiple of the block.

@@ -21,13 +21,15 @@ class FullAttention(Mechanism):
         y = softmax(q·kᵀ / √D) v
 
     The same as `Attention()`, or `Attention(Causal())`, computed by
-    `torch.nn.functional.scaled_dot_product_attention`: the fastest dense kernels, for comparisons
-    that mean something. They may sum gradients in another order each time on a GPU, and let one NaN
-    spoil more than its own pairs. What they do not take (weights of the layer; a causal call with
-    padding, or with more keys than queries), or only with the whole matrix in memory (padding or
-    dropout on a CPU), `longspan.attention` computes.
+    `torch.nn.functional.scaled_dot_product_attention`: the fastest dense kernels, for fair
+    comparisons. On a GPU they may sum gradients in another order each time, and let one NaN spoil
+    more than its own pairs.
 
-    Global tokens change nothing: everybody sees everybody.
+    `longspan.attention` computes what they do not take (weights of the layer; a causal call with
+    padding, or with more keys than queries), or take only with the whole matrix in memory (padding
+    or dropout on a CPU).
+
+    Global tokens change nothing: every token sees every token.
 
     Args:
         causal: no token looks ahead.
@@ -57,7 +59,7 @@ class FullAttention(Mechanism):
         aside = self.is_causal and (padding is not None or q.shape[2] != k.shape[2])
         if q.device.type == "cpu":
             aside = aside or padding is not None or dropout > 0
-        if setting.weights or aside:
+        if setting.weights or setting.within is not None or aside:
             return super().forward(q, k, v, setting)
         return self._by_pytorch(q, k, v, padding, dropout)
 

@@ -9,22 +9,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..errors import describe, need_bool, need_int, need_number
+from ..errors import describe, need_bool, need_int
 from ..functional.window import SHORTEST
 from ..patterns import Causal, Full, Global, Pattern, Window
 from ..weights import Bell, reach_of, variance_of
 from ..weights.bell import FORMS
 from .global_tokens import FewTokens, few_tokens
+from .learned_options import check_budget, check_network, check_sides
 from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
 from .reach_budget import ReachBudget
 from .reach_network import shares_of_queries, shares_of_stream
-from .running import recomputing
+from .running import Standing, recomputing
 
 __all__ = ["LearnedWindow", "pool_budgets"]
-
-BUDGETS = ("reach", "variance", "pairs", None)
-SHARED = ("tokens", "heads", None)
-READS = ("query", "stream")
 
 
 class LearnedWindow(Mechanism):
@@ -33,25 +30,30 @@ class LearnedWindow(Mechanism):
         z = U_dᵀ tanh(W_p q),   r = exp(z),   reach = min(c·r, max_reach)
         variance = (c·r)² / (−2 ln threshold)
 
-    for every token and head, with a W_p and a U_d for each head. The network gives *shares*: c is
-    the one number, for a sample and layer, with which the budget is met exactly, over all heads and
-    real queries. So what was learned with one budget serves with any other. It starts uniform: U_d
-    is 0. A `biased` network has a number for each head besides, z = U_dᵀ tanh(W_p q) + b_d.
+    for every token and head, with a W_p and a U_d for each head. The network gives *shares* r of a
+    budget. c is one number for a sample and layer: the one that meets the budget exactly, over all
+    heads and real queries. So what was learned with one budget serves with any other. All reaches
+    start equal, because U_d starts at 0. A `biased` network also has a number for each head,
+    z = U_dᵀ tanh(W_p q) + b_d. Without a budget (`budget=None`) shares are those of the variance:
+    it is `initial_variance`·r, and the reach grows with √r.
 
-    Scores are weighed by the bell (`longspan.weights.Bell`), and unless the window is `soft`, pairs
-    beyond the reach do not exist. Global tokens are exempt from both, and their own rows take no
-    part in the budget.
+    The bell weighs the scores (`longspan.weights.Bell`). Pairs beyond the reach do not exist,
+    unless the window is `soft`. Global tokens are exempt from both, and their own rows do not count
+    in the budget.
 
-    A causal window may not look ahead, and the budget of a sequence depends on all of it. There c
-    is a buffer: an estimate that follows the batches in training, after each of them, and stands
-    still in evaluation; the budget is met on average. Several processes (torch.distributed) share
-    one estimate, and have to train together. With gradient checkpointing, each call is followed by
-    its backward pass before the next, and nothing is compiled: a compiled program does not know
-    that it is computed again.
+    A causal window may not look ahead, but the budget of a sequence depends on all of it. There c
+    is a buffer: a running estimate, which is updated after each batch in training and stands still
+    in evaluation. The budget is then met on average. Several processes (torch.distributed) share
+    one estimate, and have to train together.
 
-    Differs from the reports it grows from (2022): they fixed the mean variance and capped it
-    afterwards, so that the real mean reach fell short (108 of 128); `budget="variance"` meets
-    theirs with the cap counted in.
+    Calls whose backward pass is still to come share one c, and the first call after them takes the
+    new estimate. So gradient checkpointing computes calls again with the c they had. This needs
+    `use_reentrant=False` (otherwise each call has to be followed by its backward pass before the
+    next), and nothing may be compiled: a compiled program does not know that it is computed again.
+
+    Differs from the two unpublished reports of 2022 that it grows from: they fixed the mean
+    variance and capped it afterwards, so that the real mean reach fell short (108 of 128).
+    `budget="variance"` meets theirs with the cap counted in.
 
     Args:
         embed_dim: channels of the layer.
@@ -74,9 +76,11 @@ class LearnedWindow(Mechanism):
             window's.
         reads: what the network reads: `"query"`, each head its own, or `"stream"`, the input of the
             layer.
+        stream_dim: channels of that input; None is `embed_dim`. They differ in layers whose heads
+            together are wider or narrower than their input.
         biased: z has a learned number for each head, whatever its tokens ask for.
-        spread: so many times as far as the first head looks the last one at the start, and those
-            between by equal factors; a biased network's.
+        spread: at the start the last head reaches `spread` times as far as the first, and heads
+            between are spaced geometrically; of a biased network.
         sided: a token may look farther to one side than to the other: each head has a network for
             its left and one for its right, with one budget for both.
         form: how the bell weighs pairs, and
@@ -87,8 +91,9 @@ class LearnedWindow(Mechanism):
             rows elsewhere.
 
     Attributes:
-        last_reach: the real-valued reach `(B, H, N)` of the last call, without gradient; of a sided
-            window the mean of both sides, which are `last_sides`, `(B, 2, H, N)`.
+        last_reach: the real-valued reach `(B, H, N)` of the last call, or of the one that was last
+            explained, without gradient; of a sided window the mean of both sides, which are
+            `last_sides`, `(B, 2, H, N)`.
 
     Reference:
         Grown from Yang et al. 2018, "Modeling Localness for Self-Attention Networks" (EMNLP), whose
@@ -115,6 +120,7 @@ class LearnedWindow(Mechanism):
         shared: Literal["tokens", "heads"] | None = None,
         pooled: bool = False,
         reads: Literal["query", "stream"] = "query",
+        stream_dim: int | None = None,
         biased: bool = False,
         spread: float = 1.0,
         sided: bool = False,
@@ -123,9 +129,9 @@ class LearnedWindow(Mechanism):
         most_global: int | None = None,
     ) -> None:
         super().__init__()
-        _check_budget(budget, mean_reach, max_reach, initial_variance, pooled)
-        _check_network(reads, biased, spread, shared)
-        _check_sides(sided, causal, shared, normalized)
+        check_budget(budget, mean_reach, max_reach, threshold, initial_variance, pooled)
+        check_network(reads, stream_dim, biased, spread, shared)
+        check_sides(sided, causal, shared, normalized)
         need_bool("LearnedWindow: causal", causal)
         need_bool("LearnedWindow: soft", soft)
         need_bool("LearnedWindow: normalized", normalized)
@@ -141,11 +147,14 @@ class LearnedWindow(Mechanism):
         self.threshold, self.budget, self.soft = threshold, budget, soft
         self.is_causal, self.initial_variance = causal, initial_variance
         self.shared, self.pooled, self.most_global = shared, pooled, most_global
-        self.reads, self.biased, self.spread = reads, biased, float(spread)
+        self.reads, self.stream_dim = reads, stream_dim
+        self.biased, self.spread = biased, float(spread)
         self.form, self.normalized, self.sided = form, normalized, sided
         start = variance_of(mean_reach, threshold) if initial_variance is None else initial_variance
         self.start_reach = variance_of(1.0, threshold) ** -0.5 * start**0.5
-        seen = self.head_dim if reads == "query" else embed_dim
+        seen = self.head_dim
+        if reads == "stream":
+            seen = embed_dim if stream_dim is None else stream_dim
         # Of a sided window, those of all heads for the left, and then for the right.
         networks = num_heads * (2 if sided else 1)
         self.W_p = nn.Parameter(torch.empty(networks, seen, self.head_dim))
@@ -158,7 +167,8 @@ class LearnedWindow(Mechanism):
         self.register_buffer("factor", torch.tensor([self.start_reach], dtype=torch.float64))
         # Whose factor it is: a list, or it would be a part of this one.
         self._pool = [self]
-        self._used_factor: Tensor | None = None
+        self._standing = Standing()
+        self._last_factor: Tensor | None = None
         self._last_shares: Tensor | None = None
         self.last_reach: Tensor | None = None
         self.last_sides: Tensor | None = None
@@ -180,6 +190,7 @@ class LearnedWindow(Mechanism):
         if f"{prefix}factor" in state_dict:
             self.factor = self.factor.double()
             self._pool[0].factor.copy_(self.factor)
+            self._standing = Standing()
 
     @property
     def causal(self) -> bool:
@@ -219,6 +230,7 @@ class LearnedWindow(Mechanism):
             "shared": self.shared,
             "pooled": self.pooled,
             "reads": self.reads,
+            "stream_dim": self.stream_dim,
             "biased": self.biased,
             "spread": self.spread,
             "sided": self.sided,
@@ -249,14 +261,24 @@ class LearnedWindow(Mechanism):
             seen = q if setting.unturned is None else setting.unturned
             seen = torch.cat((seen, seen), 1) if self.sided else seen
             found = shares_of_queries(seen, self.W_p, self.U_d, self.shared)
-        elif setting.x is None:
+        else:
+            found = shares_of_stream(self._stream(setting), self.W_p, self.U_d, self.shared)
+        return found if self.b_d is None else found * self.b_d.float().exp()[:, None]
+
+    def _stream(self, setting: Setting) -> Tensor:
+        """The layer's input, checked."""
+        x, width = setting.x, self.W_p.shape[1]
+        if x is None:
             raise ValueError(
                 "LearnedWindow: reads='stream' needs the layer's input: call it with "
                 "Setting(x=…), as MultiheadAttention does"
             )
-        else:
-            found = shares_of_stream(setting.x, self.W_p, self.U_d, self.shared)
-        return found if self.b_d is None else found * self.b_d.float().exp()[:, None]
+        if x.shape[-1] != width:
+            raise ValueError(
+                f"LearnedWindow: x must have {width} channels, which reads='stream' reads, got "
+                f"{x.shape[-1]}: make it with stream_dim={x.shape[-1]}"
+            )
+        return x
 
     def reaches(self, q: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         """The real-valued reach c·r of every token and head, at least 10⁻⁶, before the cap, as
@@ -271,6 +293,8 @@ class LearnedWindow(Mechanism):
     def _widths(self, q: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
         """The variance of every token's bell, and its reach, capped and without gradient."""
         shares = self.shares(q, setting)
+        if self.follows:
+            self._last_shares = shares.detach()
         budget = self._met_by_kernels(shares)
         if budget is None:
             reach = self._multiplied(shares, setting)
@@ -289,24 +313,29 @@ class LearnedWindow(Mechanism):
         if budget is None:
             found = self.start_reach * shares.sqrt()
         elif self.follows:
-            found = self._standing_factor() * shares.double()
-            self._last_shares = shares.detach()
+            # Kept, it is one of the things that a compiled program gives. Otherwise the program's
+            # backward pass would read it anew from the estimate, which has moved on by then.
+            self._last_factor = self._standing_factor()
+            found = self._last_factor * shares.double()
         else:
             factors = budget.factors(shares, setting)
             found = factors[:, None, None] * shares.double()
         return found.float().clamp(min=SHORTEST)
 
     def _standing_factor(self) -> Tensor:
-        """The running factor; in a call that is made again, the one that it had."""
-        if self._used_factor is None or not recomputing():
-            # A copy: the buffer moves on before the gradient comes back.
-            self._used_factor = self._pool[0].factor.clone()
-        return self._used_factor
+        """The factor of a call that is made now."""
+        estimate = self._pool[0].factor
+        if self.training or recomputing():
+            return self._standing.now(estimate)
+        return estimate.clone()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         y = super().forward(q, k, v, setting)
-        if self.follows and self.training and not recomputing():
-            self._follow(setting)
+        if self.follows and not recomputing():
+            assert self._last_factor is not None
+            self._standing.used(self._last_factor, y if self.training else None)
+            if self.training:
+                self._follow(setting)
         few = self._bounded(setting)
         return y if few is None else few.marked(y)
 
@@ -377,7 +406,7 @@ class LearnedWindow(Mechanism):
             if own[name].shape != mine.shape:
                 raise ValueError(
                     f"load_reach: {name} must be of shape {tuple(mine.shape)}, got "
-                    f"{tuple(own[name].shape)}: the heads differ"
+                    f"{tuple(own[name].shape)}: the heads differ, or what they read"
                 )
             with torch.no_grad():
                 mine.copy_(own[name])
@@ -401,6 +430,7 @@ class LearnedWindow(Mechanism):
             + ("" if self.shared is None else f", shared={self.shared!r}")
             + (", pooled=True" if self.pooled else "")
             + ("" if self.reads == "query" else f", reads={self.reads!r}")
+            + ("" if self.stream_dim is None else f", stream_dim={self.stream_dim}")
             + (f", biased=True, spread={self.spread:g}" if self.biased else "")
             + (", sided=True" if self.sided else "")
         )
@@ -414,65 +444,6 @@ def pool_budgets(mechanisms: Iterable[Mechanism]) -> None:
     windows = [own for own in mechanisms if isinstance(own, LearnedWindow) and own.pooled]
     for window in windows:
         window._pool = windows[:1]
-
-
-def _check_budget(
-    budget: Any, mean_reach: Any, max_reach: Any, initial_variance: Any, pooled: Any
-) -> None:
-    need_int("LearnedWindow: max_reach", max_reach, at_least=1)
-    need_number("LearnedWindow: mean_reach", mean_reach)
-    need_bool("LearnedWindow: pooled", pooled)
-    if budget not in BUDGETS:
-        raise ValueError(
-            "LearnedWindow: budget must be 'reach', 'variance', 'pairs' or None, got "
-            f"{describe(budget)}"
-        )
-    if pooled and budget is None:
-        raise ValueError("LearnedWindow: pooled is of a budget, and budget is None")
-    if budget is not None and not 0 < mean_reach <= max_reach:
-        raise ValueError(
-            "LearnedWindow: mean_reach must be above 0 and at most max_reach, got "
-            f"{mean_reach} and {max_reach}"
-        )
-    if (initial_variance is not None) != (budget is None):
-        raise ValueError(
-            "LearnedWindow: initial_variance is where a free window starts: give it with "
-            "budget=None, and only then"
-        )
-
-
-def _check_network(reads: Any, biased: Any, spread: Any, shared: Any) -> None:
-    if shared not in SHARED:
-        raise ValueError(
-            f"LearnedWindow: shared must be 'tokens', 'heads' or None, got {describe(shared)}"
-        )
-    if reads not in READS:
-        raise ValueError(f"LearnedWindow: reads must be 'query' or 'stream', got {describe(reads)}")
-    need_bool("LearnedWindow: biased", biased)
-    need_number("LearnedWindow: spread", spread)
-    if not spread > 0:
-        raise ValueError(f"LearnedWindow: spread must be above 0, got {spread}")
-    if spread != 1 and not biased:
-        raise ValueError("LearnedWindow: spread is of a biased network: give biased=True with it")
-    if biased and shared == "heads":
-        raise ValueError(
-            "LearnedWindow: a token that has one reach for all heads (shared='heads') has no use "
-            "for a number of each head: leave out biased"
-        )
-
-
-def _check_sides(sided: Any, causal: bool, shared: str | None, normalized: bool) -> None:
-    need_bool("LearnedWindow: sided", sided)
-    if sided and causal:
-        raise ValueError("LearnedWindow: a causal window has one side: leave out sided")
-    if sided and shared == "heads":
-        raise ValueError(
-            "LearnedWindow: shared='heads' is one reach for a token: leave out sided, or shared"
-        )
-    if sided and normalized:
-        raise ValueError(
-            "LearnedWindow: a bell of two widths has no one height: leave out normalized, or sided"
-        )
 
 
 def _either(a: Pattern | None, b: Pattern) -> Pattern:

@@ -89,14 +89,16 @@ class MultiheadAttention(nn.Module):
         self.v_proj = nn.Linear(embed_dim, key_heads * self.head_dim, bias=bias)
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.mechanism = mechanism
+        # Whether its own projections start as copies of these.
+        self._copied: bool = getattr(mechanism, "fresh", True)
         self.copy_projections()
 
     def copy_projections(self) -> None:
-        """Makes projections that the mechanism has of its own copies of these: whoever draws new
-        initial weights calls it afterwards.
+        """Makes projections that the mechanism has of its own copies of these, unless they were set
+        before it came into this layer: whoever draws new initial weights calls it afterwards.
         """
         own: Any = getattr(self.mechanism, "copy_projections", None)
-        if own is not None:
+        if own is not None and self._copied:
             own(self.q_proj, self.k_proj, self.v_proj)
 
     def forward(

@@ -31,17 +31,18 @@ class SlidingWindow(Mechanism):
                                                 and all global j, in one softmax
         y_g = softmax(q′_g · k′_jᵀ / √D) v′_j   over all j, for global g
 
-    with q′, k′ and v′ from projections of the mechanism's own, of the layer's input. They start as
-    copies of the layer's (`MultiheadAttention` sees to it), and cost nothing in a call without
-    global tokens. Without `global_projections`, global rows use the layer's q, k and v.
+    where q′, k′ and v′ are the mechanism's own projections of the layer's input. They start as
+    copies of the layer's (`MultiheadAttention` sees to it, unless they were loaded or copied
+    before), and cost nothing in a call without global tokens: in training their gradient is 0 then.
+    Without `global_projections`, global rows use the layer's q, k and v.
 
-    Which tokens are global comes with the call, for each sample its own. Their rows are gathered,
-    so that they cost as many rows as the sample with the most of them has. To know how many that
-    are, a GPU is waited for, unless `most_global` says so.
+    Which tokens are global comes with the call, and may differ from sample to sample. Their rows
+    are gathered, so every sample costs as many rows as the one with the most of them. To know how
+    many that are means waiting for the GPU, unless `most_global` says it.
 
-    Differs from the paper's and from Hugging Face's code: any length, without padding to a multiple
-    of the window; each side and each head may have its own window; a pair is either there or not,
-    where they add −10000 to the score; rows of padded tokens are computed like others, not set
+    Differs from the paper's and from Hugging Face's code: it takes any length, without padding to a
+    multiple of the window; each side and each head may have its own window; a pair exists or does
+    not, where they add −10000 to the score; rows of padded tokens are computed like others, not set
     to 0. `longspan.hf.from_longformer` loads checkpoints.
 
     Args:
@@ -163,7 +164,7 @@ class SlidingWindow(Mechanism):
         y = super().forward(q, k, v, setting)
         tokens = setting.global_tokens
         if tokens is None:
-            return y
+            return self._with_projections(y)
         few = self._bounded(setting)
         if self.global_projections:
             y = self._with_global_rows(y, tokens, few or self._counted(tokens, setting), setting)
@@ -189,7 +190,7 @@ class SlidingWindow(Mechanism):
         x = self._input(y, tokens, setting)
         places, there = few.places, few.there[:, None, :, None]
         if places.shape[1] == 0:
-            return y
+            return self._with_projections(y)
         q = self._heads(self.q_global(x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))))
         dropout = setting.dropout if self.training else 0.0
         if self._few(x, places.shape[1]):
@@ -199,6 +200,15 @@ class SlidingWindow(Mechanism):
             rows = attention(q, k, v, key_padding=setting.key_padding, dropout=dropout)
         index = places[:, None, :, None].expand(rows.shape)
         return y.scatter(2, index, torch.where(there, rows.to(y.dtype), y.gather(2, index)))
+
+    def _with_projections(self, y: Tensor) -> Tensor:
+        """`y`, for which none of the global projections was needed. Their gradient is 0, and not
+        None, which what gathers gradients of several processes would wait for.
+        """
+        if not self.training or not torch.is_grad_enabled():
+            return y
+        learned = [own.flatten()[0] for own in self.parameters() if own.requires_grad]
+        return y + 0.0 * torch.stack(learned).sum() if learned else y
 
     def _few(self, x: Tensor, most: int) -> bool:
         """Whether projections of all tokens would cost more than the rows that look at them. On a
@@ -249,10 +259,11 @@ class SlidingWindow(Mechanism):
     def _input(self, y: Tensor, tokens: Tensor, setting: Setting) -> Tensor:
         """The layer's input, checked."""
         x, (batch, heads, n, size) = setting.x, y.shape
-        if setting.weights:
+        if setting.weights or setting.within is not None:
             raise ValueError(
-                "SlidingWindow: rows of global tokens with projections of their own take no "
-                "Setting(weights=…); make it with global_projections=False"
+                "SlidingWindow: rows of global tokens with projections of their own see all keys "
+                "alike, and the layer adds biases to its scores or has pairs that must not exist "
+                "(Setting's weights and within); make it with global_projections=False"
             )
         if x is None:
             raise ValueError(

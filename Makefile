@@ -10,7 +10,7 @@ INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/longspan/
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-gpu format docs clean
+.PHONY: help install run test test-gpu format pages docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test-gpu: $(STAMP) ## Run the tests that need a CUDA device
 format: $(STAMP) ## Format the code and apply the safe fixes of the linter
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+pages: $(STAMP) ## Write the parts of docs/ again that come from the code and the records
+	$(BIN)/python -m longspan.catalogue docs
 
 docs: $(STAMP) ## Build the documentation into site/
 	$(BIN)/mkdocs build --strict

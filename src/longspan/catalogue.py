@@ -1,4 +1,6 @@
-"""The page about mechanisms, written from the code: what it says was found by running them."""
+"""What in the documentation is written by the code: the page about mechanisms, whose facts were
+found by running them, and tables, which are copied from the files that the records gave.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from torch import Tensor
 from .nn import Attention, BigBird, FullAttention, LearnedWindow, Mechanism, Setting, SlidingWindow
 from .patterns import Causal, Strided, Window
 from .patterns.drawing import draw_panel, new_figure, save_figure
+from .writing import write_text
 
-__all__ = ["EXAMPLES", "facts_of", "page", "save_pictures"]
+__all__ = ["EXAMPLES", "facts_of", "page", "save_pictures", "with_tables"]
 
 EMBED, HEADS, LENGTH, SHOWN = 32, 2, 192, 32
 
@@ -182,9 +185,12 @@ HEAD = """\
 
 # Mechanisms
 
-A mechanism is a module that says, in each call, which pairs of tokens exist and how much they
-count; `longspan.attention` computes the rest. `nn.MultiheadAttention` puts projections around one,
-`longspan.models` a transformer. The facts below were found by running each of them.
+A mechanism is a module. In each call it says which pairs of tokens exist and how much they count;
+`longspan.attention` computes the rest. `nn.MultiheadAttention` puts projections around a mechanism,
+and `longspan.models` a transformer. The facts in the tables were found by running each of them.
+
+A learned window's reach network wants a larger learning rate than the model:
+[Training](training.md#the-learning-rate-of-the-reach) shows how to give it one.
 """
 
 
@@ -216,9 +222,29 @@ def save_pictures(folder: str | Path) -> None:
         save_figure(figure, Path(folder) / f"mechanism-{name}.svg")
 
 
+TABLE = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
+
+
+def with_tables(text: str, root: Path) -> str:
+    """A page with its tables as they are in the files below `root` that its comments name. Sites
+    that show Markdown as it is, such as GitHub's, include nothing.
+    """
+
+    def filled(found: re.Match[str]) -> str:
+        begin, name, end = found.groups()
+        return f"{begin}\n{(root / name).read_text(encoding='utf-8').strip()}\n\n{end}"
+
+    return TABLE.sub(filled, text)
+
+
 if __name__ == "__main__":
     import sys
 
     docs = Path(sys.argv[1])
     save_pictures(docs / "pictures")
-    (docs / "mechanisms.md").write_text(page(), encoding="utf-8")
+    write_text(docs / "mechanisms.md", page())
+    for path in docs.glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        filled = with_tables(text, docs.parent)
+        if filled != text:
+            write_text(path, filled)

@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan import remembering
-from longspan.remembering import MOST, Remembered
+from longspan.remembering import MOST, Remembered, all_plain, plainly
 
 
 class Sums:
@@ -259,6 +259,53 @@ def test_compiled_programs_compute_anew(sums: Sums) -> None:
     assert int(compiled(x)) == 10
     x.add_(1)
     assert int(compiled(x)) == 15 and len(sums.known) == 0
+
+
+def is_plain(x: Tensor) -> bool:
+    return all_plain([x]) and not x.is_inference() and x.tolist() == [0, 2, 4]
+
+
+def test_what_is_made_plainly() -> None:
+    """Whoever traces, transforms or watches."""
+
+    @plainly()
+    def made() -> Tensor:
+        return torch.arange(3) * 2
+
+    x = torch.arange(5.0)
+    found = [made()]
+
+    def used(x: Tensor) -> Tensor:
+        found.append(made())
+        return x.sum()
+
+    with FakeTensorMode():
+        used(torch.arange(5.0))
+    with torch.inference_mode():
+        used(x)
+    with Passing():
+        used(x)
+    torch.func.grad(used)(x)
+    torch.func.vmap(used)(x[None])
+    torch.func.vmap(torch.func.grad(used))(x[None])
+    make_fx(used, tracing_mode="symbolic")(x)
+    assert len(found) >= 8 and all(is_plain(made) for made in found)
+    # And all goes on as before.
+    with FakeTensorMode(), torch.no_grad():
+        made()
+        assert not torch.is_grad_enabled() and not all_plain([torch.arange(3)])
+
+
+def test_which_tensors_are_plain() -> None:
+    x = torch.arange(3.0)
+    assert all_plain([x, None, torch.nn.Parameter(x)]) and all_plain([])
+    assert not all_plain([x, x.to("meta")]) and not all_plain([x.as_subclass(Own)])
+    inside = []
+    torch.func.grad(lambda y: inside.append(all_plain([y])) or y.sum())(x)
+    torch.func.vmap(lambda y: inside.append(all_plain([y])) or y)(x)
+    with FakeTensorMode() as mode:
+        inside.append(all_plain([mode.from_tensor(x)]))
+    assert inside == [False, False, False]
 
 
 def test_inference_is_apart(sums: Sums) -> None:

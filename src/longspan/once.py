@@ -9,7 +9,15 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-__all__ = ["once_differentiable"]
+__all__ = ["once_differentiable", "refuse_twice"]
+
+
+def refuse_twice() -> NoReturn:
+    """Says that there is no second derivative."""
+    raise RuntimeError(
+        "longspan: trying to differentiate twice; attention and its normalisers have first "
+        "derivatives alone"
+    )
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,13 +44,16 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Once(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *known: Tensor) -> Tensor:
+    def forward(x: Tensor, *known: Tensor) -> Tensor:
         return x.view_as(x)
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
     def backward(ctx: Any, *grads: Any) -> NoReturn:
-        raise RuntimeError(
-            "longspan: trying to differentiate twice; attention and its normalisers have first "
-            "derivatives alone"
-        )
+        refuse_twice()

@@ -6,21 +6,27 @@ by a weak reference: what was made of it goes with it.
 
 A compiled program writes into tensors again without telling, and says by a stamp which of them are
 the same: a new tensor that it has made for them as they are. Nothing is kept in a program that is
-traced or recorded, in which tensors have no values yet.
+traced or recorded, in which tensors have no values yet. What follows from numbers alone is made
+there as anywhere, `plainly`, and may be kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import ref
 
 import torch
 from torch import Tensor, nn
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.functional_tensor import disable_functional_mode
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-__all__ = ["Remembered"]
+__all__ = ["Remembered", "all_plain", "plainly"]
 
 Made = TypeVar("Made")
 
@@ -32,6 +38,53 @@ _is_rewritten: Callable[[Tensor], bool] | None = getattr(torch._C, "_is_cached_t
 
 # A model has few masks at a time, and each of them few sizes and patterns.
 MOST = 32
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Computes as if nobody traced or transformed: tensors that are made here are plain ones with
+    values, for every later call. None may come in that are not (`all_plain`). Whoever only watches
+    still sees all.
+    """
+    with (
+        _untraced(),
+        torch.inference_mode(False),
+        torch.no_grad(),
+        disable_proxy_modes_tracing(),
+        disable_functional_mode(),
+        unset_fake_temporarily(),
+        temporarily_clear_interpreter_stack(),
+    ):
+        yield
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
+    """Nothing of this is recorded by `torch.jit.trace`."""
+    if not torch._C._is_tracing():
+        yield
+        return
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+
+
+def all_plain(tensors: Iterable[Tensor | None]) -> bool:
+    """Are all of these tensors of PyTorch's own, with values, whoever traces or transforms?"""
+    return all(
+        [
+            x is None
+            or (
+                type(x) in PLAIN
+                and not x.is_meta
+                and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+            )
+            for x in tensors
+        ]
+    )
 
 
 class _Entry(NamedTuple):

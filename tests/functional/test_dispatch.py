@@ -12,6 +12,7 @@ import longspan as ls
 from longspan.functional import dispatch
 from longspan.kernels.problem import Problem
 from longspan.patterns import Window
+from longspan.weights import Bell, Place, Weight
 
 Q = torch.randn(1, 1, 9, 4)
 
@@ -82,3 +83,24 @@ def test_short_calls_go_dense_where_nothing_is_compiled(monkeypatch: pytest.Monk
     assert ls.explain(long, long, long, Window(1, 1)).backend != "reference"
     want = ls.attention(short, short, short, Window(1, 1), backend="torch")
     torch.testing.assert_close(ls.attention(short, short, short, Window(1, 1)), want)
+
+
+class Capped(Weight):
+    """Scores that are no larger than five."""
+
+    def on_scores(self, scores: torch.Tensor, place: Place) -> torch.Tensor:
+        return 5 * (scores / 5).tanh()
+
+
+def test_the_reference_takes_weights_that_nobody_else_knows() -> None:
+    q, k, v = (torch.randn(1, 2, 300, 8) for _ in range(3))
+    dispatch.say_once_that_it_is_dense.cache_clear()
+    with pytest.warns(RuntimeWarning, match="a weight of your own"):
+        found = ls.attention(q, k, v, Window(3, 3), weight=Capped())
+    wanted = ls.attention(q, k, v, Window(3, 3), weight=Capped(), backend="reference")
+    assert torch.equal(found, wanted)
+    told = ls.explain(q, k, v, Window(3, 3), weight=[Capped(), Bell(9.0, threshold=0.5)])
+    assert told.backend == "reference"
+    assert told.pairs == ls.explain(q, k, v, Window(3, 3), weight=Bell(9.0, threshold=0.5)).pairs
+    with pytest.raises(TypeError, match=r"Capped\(\) has no form for kernels"):
+        ls.attention(q, k, v, Window(3, 3), weight=Capped(), backend="torch")

@@ -117,6 +117,20 @@ def test_fake_tensors_see_the_operator() -> None:
             assert made(x).shape == (2, 2, N, 8)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tensors_without_values(dtype: torch.dtype) -> None:
+    """Fake or on the meta device: shapes follow, and gradients of shapes."""
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(torch.randn(2, 2, N, 8, dtype=dtype))
+        assert ls.attention(fake, fake, fake, Window(5, 3)).shape == (2, 2, N, 8)
+    for backend in ("auto", "torch", "reference"):
+        q = torch.randn(2, 2, N, 8, dtype=dtype, device="meta", requires_grad=True)
+        y = ls.attention(q, q, q[..., :5], Window(5, 3), dropout=0.1, backend=backend)
+        assert y.is_meta and y.shape == (2, 2, N, 5) and y.dtype == dtype
+        y.sum().backward()
+        assert q.grad is not None and q.grad.shape == q.shape
+
+
 @pytest.mark.parametrize("pre_dispatch", [False, True])
 def test_programs_made_by_tracing_hold_the_operator(pre_dispatch: bool) -> None:
     def forward(q: Tensor, variance: Tensor) -> Tensor:

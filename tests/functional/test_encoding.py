@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from longspan.functional.encoding import Meaning, decode, encode
 from longspan.normalizers import Entmax, Softmax
@@ -12,13 +13,14 @@ from longspan.patterns import (
     Full,
     Global,
     Mask,
+    Pattern,
     PerHead,
     Random,
     SameDocument,
     Window,
     bigbird,
 )
-from longspan.weights import Alibi, Bell, Ramp, RelativePosition
+from longspan.weights import Alibi, Bell, Ramp, RelativePosition, Weight
 
 MEANINGS = [
     Meaning(Full(), (), Softmax()),
@@ -48,6 +50,47 @@ def test_round_trip(meaning: Meaning) -> None:
         assert type(mine) is type(theirs)
         for a, b in zip(mine.values(), theirs.values(), strict=True):
             assert a is b or a == b
+
+
+def by_distance(far: int) -> Pattern:
+    """A pattern of a class made anew, with a rule of its own, under the name of all others."""
+
+    class Near(Pattern):
+        def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+            return ((i - j).abs() <= far)[None, None]
+
+    return Near()
+
+
+def test_classes_of_one_name_keep_their_meanings() -> None:
+    near, far = by_distance(1), by_distance(20)
+    for pattern in (near, far, near):
+        found = encode(Meaning(pattern, (), Softmax()))
+        back = decode(found.text, found.learned, found.fixed, found.ints, found.floats).pattern
+        assert type(back) is type(pattern)
+        assert torch.equal(back.dense(40), pattern.dense(40))
+
+
+class Worded(Weight):
+    """A weight from elsewhere, with a word of any letters, and a list, among its values."""
+
+    fields = ("word", "numbers")
+
+    def __init__(self, word: str, numbers: list[int]) -> None:
+        self.word, self.numbers = word, numbers
+
+
+@pytest.mark.parametrize("word", ["", "it's", "')](@T", "3'", "🪟"])
+def test_words_of_any_letters(word: str) -> None:
+    meaning = Meaning(Full(), (Worded(word, [1, 2]), Worded("next", [])), Softmax())
+    found = encode(meaning)
+    back = decode(found.text, found.learned, found.fixed, found.ints, found.floats)
+    assert repr(back) == repr(meaning)
+
+
+def test_what_has_no_text_is_named() -> None:
+    with pytest.raises(TypeError, match=r"Worded: numbers .*dict"):
+        encode(Meaning(Full(), (Worded("", {}),), Softmax()))  # type: ignore[arg-type]
 
 
 def test_text_holds_no_numbers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 import longspan as ls
 from longspan.normalizers import Entmax
@@ -60,6 +61,23 @@ def test_notes_say_what_needed_tiles() -> None:
 def test_reference_is_explained_too() -> None:
     found = ls.explain(*inputs(40), Window(1, 1), backend="reference")
     assert found.backend == "reference" and found.flops == 6 * 40 * 40 * 2 * 16
+
+
+def test_tokens_may_be_fake() -> None:
+    """Shapes are all that is looked at of them; whatever counts pairs needs values."""
+    q, k, v = inputs(70)
+    mask = torch.rand(2, 70) < 0.1
+    wanted = ls.explain(q, k, v, Window(3, 3) | Global(mask))
+    with FakeTensorMode() as mode:
+        fake = [mode.from_tensor(x) for x in (q, k, v)]
+        assert ls.explain(*fake, Window(3, 3) | Global(mask)) == wanted
+        with pytest.raises(ValueError, match=r"must have values.*bool tensor .*\(2, 70\)"):
+            ls.explain(*fake, Global(mode.from_tensor(mask)))
+        padding = mode.from_tensor(mask)
+        with pytest.raises(ValueError, match="key_padding must have values"):
+            ls.explain(*fake, key_padding=padding)
+    with pytest.raises(ValueError, match="q must be on the device"):
+        ls.explain(*[x.to("meta") for x in (q, k, v)])
 
 
 def test_check_passes_what_is_right() -> None:

@@ -109,3 +109,38 @@ def test_double_backward_raises() -> None:
     (g,) = torch.autograd.grad(ls.entmax15(x).square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError):
         g.sum().backward()
+
+
+# Torch prepares for forward derivatives by what it warns of itself.
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("alpha", [1.3, 1.5, 2.0, "learned"])
+def test_transforms(alpha: float | str, dtype: torch.dtype) -> None:
+    """Of `torch.func`: what autograd gives, for all examples and for each."""
+    x = torch.randn(3, 4, 6, dtype=dtype)
+    order = torch.rand(3, 4, 1, dtype=dtype) * 0.9 + 1.05 if alpha == "learned" else None
+
+    def own(x: Tensor, order: Tensor | None) -> Tensor:
+        return ls.entmax(x, alpha if order is None else order)  # type: ignore[arg-type]
+
+    def loss(x: Tensor, order: Tensor | None) -> Tensor:
+        return own(x, order).pow(3).sum()
+
+    known = [t.clone().requires_grad_() for t in (x, order) if t is not None]
+    wanted = torch.autograd.grad(loss(known[0], known[1] if order is not None else None), known)
+    numbers = tuple(range(len(known)))
+    dims = (0, None if order is None else 0)
+    for found in (
+        torch.func.grad(loss, argnums=numbers)(x, order),
+        torch.func.vmap(torch.func.grad(loss, argnums=numbers), in_dims=dims)(x, order),
+    ):
+        for have, want in zip(found, wanted, strict=True):
+            torch.testing.assert_close(have, want)
+    torch.testing.assert_close(torch.func.vmap(own, in_dims=dims)(x, order), own(x, order))
+    one = None if order is None else order[0]
+    found = torch.func.vmap(own, in_dims=(0, None))(x, one)
+    torch.testing.assert_close(found, torch.stack([own(each, one) for each in x]))
+    with pytest.raises(RuntimeError, match="twice"):
+        torch.func.grad(lambda x: torch.func.grad(loss)(x, order).sum())(x)
+    with pytest.raises(RuntimeError, match="forward mode"):
+        torch.func.jvp(lambda x: own(x, order), (x,), (x,))

@@ -20,6 +20,7 @@ from longspan.patterns import (
     Causal,
     Global,
     Mask,
+    Pattern,
     PerHead,
     Random,
     SameDocument,
@@ -102,6 +103,28 @@ def test_compiles_whole_and_once_for_all_lengths(name: str) -> None:
             torch.testing.assert_close(a, b)
     # The first length as it came, and one program for all others.
     assert counter.frame_count == 2
+
+
+def test_classes_of_one_name_are_not_mistaken_for_each_other() -> None:
+    """As a cell of a notebook defines a class again, while programs of the old one are there."""
+
+    def near(far: int) -> Pattern:
+        class Near(Pattern):
+            def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+                return ((i - j).abs() <= far)[None, None]
+
+        return Near()
+
+    torch._dynamo.reset()
+    q, k, v = (x.detach() for x in inputs(40))
+    patterns = [near(1), near(20)]
+    programs = [
+        torch.compile(lambda q, k, v, p=p: ls.attention(q, k, v, p), backend="aot_eager")
+        for p in patterns
+    ]
+    for number in (0, 1, 0):
+        want = ls.attention(q, k, v, Window((1, 20)[number], (1, 20)[number]))
+        torch.testing.assert_close(programs[number](q, k, v), want)
 
 
 @pytest.mark.slow

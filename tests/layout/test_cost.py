@@ -204,6 +204,24 @@ def test_the_tiles_of_a_million_tokens_are_counted_without_a_mask(pattern: Patte
     assert seen.most <= 8 * LONG
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        Strided(2**31 - 1),
+        Window(3, 3, dilation=2**31 - 1),
+        Strided(99_991) & Window(5, None, dilation=100_003),
+        Strided(2**31 - 1) & Strided(2**31 - 2) & Strided(2**31 - 3),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(("n", "m"), [(90, 90), (40, 90), (90, 40)])
+def test_strides_longer_than_the_text_cost_nothing(pattern: Pattern, n: int, m: int) -> None:
+    with Largest() as seen:
+        layout = compile_layout(pattern, (), n, m, CPU, merge=True)
+    assert 0 < seen.most <= 4 * (n + m)
+    assert pairs(layout, 1, 1) == pattern.pairs(n, m) == min(n, m)
+
+
 def test_random_blocks_are_found_from_their_table() -> None:
     """256 tiles are looked at at once, of 4096 pairs and so many drawn blocks each."""
     n = 1 << 15

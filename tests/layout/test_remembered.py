@@ -93,20 +93,20 @@ def test_reaches_are_compiled_every_time() -> None:
 class Listed(Pattern):
     """A pattern from elsewhere, with a list among its values."""
 
-    fields = ("tokens", "list")
+    fields = ("tokens", "listed")
 
     def __init__(self, tokens: Tensor, listed: list[int]) -> None:
-        self.tokens, self.list = tokens, listed
+        self.tokens, self.listed = tokens, listed
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        return (self.tokens[j] & (j >= self.list[0]) & (i == i))[None, None]
+        return (self.tokens[j] & (j >= self.listed[0]) & (i == i))[None, None]
 
 
 def test_what_cannot_be_a_key_is_compiled_every_time() -> None:
     pattern = Listed(tokens()[0], [1])
     found = [compiled(pattern), compiled(pattern)]
     assert found[0] is not found[1]
-    pattern.list[0] = 9
+    pattern.listed[0] = 9
     assert torch.equal(dense(compiled(pattern), 1, 1) > 0, pattern.dense(N))
 
 

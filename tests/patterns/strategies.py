@@ -9,6 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from longspan.errors import INTEGER_DTYPES
 from longspan.patterns import (
     BlockWindow,
     Causal,
@@ -77,7 +78,10 @@ def some_tokens(draw: st.DrawFn, size: int) -> int | Tensor:
         found = chance(seed, draw(st.sampled_from([0.02, 0.2, 1.0])), BATCH, size)
         return found if form == "own mask" else found[0]
     count = draw(st.integers(0, 5))
-    found = torch.randint(size, (BATCH, count), generator=torch.Generator().manual_seed(seed))
+    dtype = draw(st.sampled_from(INTEGER_DTYPES))
+    most = min(size, torch.iinfo(dtype).max + 1)
+    found = torch.randint(most, (BATCH, count), generator=torch.Generator().manual_seed(seed))
+    found = found.to(dtype)
     return found if form == "own positions" else found[0]
 
 
@@ -112,6 +116,7 @@ def documents(draw: st.DrawFn, n: int, m: int) -> Pattern:
         found = torch.randint(draw(st.integers(1, 5)), (BATCH, size), generator=generator)
         if draw(st.booleans()):
             found = found.sort(1, descending=draw(st.booleans())).values
+        found = found.to(draw(st.sampled_from(INTEGER_DTYPES)))
         return found if draw(st.booleans()) else found[0]
 
     return SameDocument(ids(m), draw(st.just(None)) if draw(st.booleans()) else ids(n))

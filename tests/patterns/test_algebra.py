@@ -236,7 +236,50 @@ def test_a_combination_checks_its_parts(pattern: Pattern) -> None:
         pattern.check(1, 2, 4, 4)
 
 
+def mask(heads: int, n: int = 4) -> Mask:
+    chance = torch.rand(1, heads, n, n, generator=torch.Generator().manual_seed(heads))
+    return Mask(chance < 0.5)
+
+
 def test_a_mask_of_many_heads_does_not_fit_one_head() -> None:
-    mask = Mask(torch.ones(1, 2, 4, 4, dtype=torch.bool))
-    with pytest.raises(ValueError, match="Mask: allowed"):
-        PerHead([mask, Causal()]).check(1, 2, 4, 4)
+    for pattern in (mask(2), mask(2) | Causal(), AnyOf([PerHead([Causal()] * 2), Strided(2)])):
+        with pytest.raises(ValueError, match=r"PerHead: .* one head.* 2 heads .*head 1"):
+            PerHead([Causal(), pattern])
+
+
+@pytest.mark.parametrize("heads", [2, 4])
+@pytest.mark.parametrize("patterns", [1, 3])
+def test_heads_that_only_one_side_has_are_not_dropped(patterns: int, heads: int) -> None:
+    """Neither those of a mask that has more than there are patterns, nor the other way round."""
+    each = PerHead([Window(1, number) for number in range(patterns)])
+    for other in (mask(heads), mask(heads) | Causal(), Strided(2) & mask(heads)):
+        for join in (
+            lambda other=other: each & other,
+            lambda other=other: other & each,
+            lambda other=other: each | other,
+            lambda other=other: other | each,
+        ):
+            counts = rf"({patterns} and {heads}|{heads} and {patterns})$"
+            with pytest.raises(ValueError, match=counts):
+                join()
+
+
+def test_masks_of_other_heads_do_not_combine() -> None:
+    for join in (
+        lambda: mask(2) | mask(3),
+        lambda: mask(2) & (Causal() | mask(3)),
+        lambda: AnyOf([mask(2), Causal(), mask(3)]),
+        lambda: AllOf([mask(2), mask(3)]),
+    ):
+        with pytest.raises(ValueError, match=r"as many heads.* 2 and 3"):
+            join()
+    assert (mask(3) | mask(1)).dense(4).shape == (1, 3, 4, 4)
+    assert (PerHead([Causal()] * 3) & mask(1)).dense(4).shape == (1, 3, 4, 4)
+
+
+def test_how_many_heads_are_told_apart() -> None:
+    each = PerHead([Causal(), Strided(2)])
+    for pattern in (each, mask(2), mask(2) | Causal(), Strided(3) & (mask(2) | Window(1, 1))):
+        assert pattern.heads_apart() == pattern.dense(4).shape[1] == 2
+    for pattern in (Causal(), mask(1), Causal() & (Strided(2) | Global(1))):
+        assert pattern.heads_apart() == pattern.dense(4).shape[1] == 1

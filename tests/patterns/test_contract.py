@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor
 
 from longspan import patterns
-from longspan.layout import compile_layout, dense, pairs
-from longspan.patterns import Pattern
+from longspan.layout import Cut, compile_layout, dense, pairs
+from longspan.patterns import Causal, Global, Pattern, PerHead, Strided, Window
 
 from .cases import (
     BATCH,
@@ -212,6 +213,53 @@ class Coloured(Pattern):
         return (near & (i >= 0))[:, None]
 
 
+class Tilted(Pattern):
+    """A new pattern that tells heads apart: head h looks back by h steps."""
+
+    fields: ClassVar = ("heads",)
+
+    def __init__(self, heads: int) -> None:
+        self.heads = heads
+
+    def heads_apart(self) -> int:
+        return self.heads
+
+    def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        return torch.stack([i - j == head for head in range(self.heads)])[None]
+
+
+class Unsaid(Tilted):
+    """One that does not say so."""
+
+    def heads_apart(self) -> int:
+        return 1
+
+
+def test_a_new_pattern_may_tell_heads_apart() -> None:
+    """And meets patterns that each head has of its own, in every place."""
+    each = per_head([window(2, 2), full(), causal()])
+    for n, m in ((7, 7), (65, 130)):
+        tilted = Case(Tilted(HEADS), lambda b, h, i, j: i - j == h, heads=HEADS)
+        for case in (tilted, tilted & causal(), tilted | each, each & (window(1, 1) | tilted)):
+            wanted = definition(case, n, m)
+            assert torch.equal(case.pattern.dense(n, m), wanted)
+            layout = compile_layout(case.pattern, (), n, m, CPU, merge=True)
+            assert torch.equal(dense(layout, 1, HEADS), wanted.long())
+        for exempt in (each.pattern, PerHead([Strided(2), Causal(), Global(1)])):
+            cuts = (Cut(torch.zeros(1, 1, n, dtype=torch.int32), exempt),)
+            layout = compile_layout(tilted.pattern, cuts, n, m, CPU, merge=True)
+            near = Window(0, 0).dense(n, m) | exempt.dense(n, m)
+            assert torch.equal(dense(layout, 1, HEADS) > 0, tilted.pattern.dense(n, m) & near)
+
+
+def test_a_new_pattern_that_does_not_say_that_it_tells_heads_apart() -> None:
+    pattern = PerHead([Causal(), Strided(2)]) | Unsaid(2)
+    with pytest.raises(ValueError, match=r"Unsaid\(2\).* 2 heads.*heads_apart"):
+        pattern.dense(7)
+    with pytest.raises(ValueError, match=r"Unsaid\(2\).* 2 heads.*heads_apart"):
+        compile_layout(pattern, (), 7, 7, CPU, merge=True)
+
+
 def _squares(n: int, m: int) -> Case:
     return Case(Diagonals(), lambda b, h, i, j: abs(i - j) in {x * x for x in range(m + n)})
 
@@ -244,6 +292,36 @@ def test_a_new_pattern_needs_its_definition_only(make: Make, joined: str) -> Non
             layout = compile_layout(case.pattern, (), n, m, CPU, merge=merge)
             found = dense(layout, case.batch, case.heads)
             assert torch.equal(found, wanted.long()), (n, m, merge)
+
+
+class Paired(Pattern):
+    """A new pattern with tensors side by side: a query's colour is that of the key."""
+
+    fields: ClassVar = ("colours",)
+
+    def __init__(self, colours: Sequence[Tensor]) -> None:
+        self.colours = colours
+
+    def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        ours, theirs = self.colours
+        return (ours[i] == theirs[j])[None, None]
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_tensors_side_by_side_are_tensors_too(kind: type) -> None:
+    """A change in one of them is seen, and a pattern around the same ones is the same."""
+    ours, theirs = torch.arange(9) % 2, torch.arange(9) % 3
+    pattern = Paired(kind([ours, theirs]))
+    assert list(pattern.tensors()) == [ours, theirs] and pattern.device == CPU
+    assert pattern == Paired(kind([ours, theirs])) != Paired(kind([ours, theirs.clone()]))
+    assert hash(pattern) == hash(Paired(kind([ours, theirs])))
+    tensor = "a int64 tensor of shape (9,)"
+    wanted = f"({tensor}, {tensor})" if kind is tuple else f"[{tensor}, {tensor}]"
+    assert repr(pattern) == f"Paired({wanted})"
+    for _ in range(2):
+        layout = compile_layout(pattern, (), 9, 9, CPU, merge=True)
+        assert torch.equal(dense(layout, 1, 1), pattern.dense(9).long())
+        theirs.copy_(theirs.roll(1))
 
 
 def test_a_pattern_without_a_definition_says_what_is_missing() -> None:

@@ -47,6 +47,40 @@ def test_samples_have_their_own() -> None:
     assert found[1, 0].tolist() == [[False, False, True], [False, False, True], [True, True, True]]
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
+@pytest.mark.parametrize("m", [127, 128, 255, 256, 300, 33_000])
+def test_small_numbers_name_tokens_of_long_texts(dtype: torch.dtype, m: int) -> None:
+    """Lengths that their dtype cannot hold do not wrap round."""
+    places = torch.tensor([[0, 100, 7], [90, 3, 3]])
+    for n in (2, 40):
+        for wide, narrow in (
+            (Global(places), Global(places.to(dtype))),
+            (Global(places[0], rows=False), Global(places[0].to(dtype), rows=False)),
+            (Global(queries=places % n), Global(queries=(places % n).to(dtype))),
+        ):
+            assert torch.equal(narrow.dense(n, m), wide.dense(n, m))
+            q, k = torch.randn(2, 1, n, 4), torch.randn(2, 1, m, 4)
+            ls.check(q, k, k, narrow)
+            found = ls.attention(q, k, k, narrow)
+            assert torch.equal(found, ls.attention(q, k, k, wide))
+    with pytest.raises(ValueError, match=r"Global: keys must be within \[0, 99\], got 100"):
+        ls.check(q, k[:, :, :100], k[:, :, :100], Global(keys=places[0].to(dtype)))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_dtypes_that_hardly_compute_are_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(TypeError, match=r"Global: tokens must be positions .*uint"):
+        Global(torch.tensor([1]).to(dtype))
+
+
+def test_a_mask_is_of_one_size() -> None:
+    mask = torch.tensor([True, False, False])
+    for pattern in (Global(mask), Global(mask[None]), Global(queries=mask), Global(keys=mask)):
+        for n, m in ((4, 4), (2, 2)):
+            with pytest.raises(ValueError, match=rf"Global: .* must cover {m} positions"):
+                pattern.dense(n, m)
+
+
 def test_a_mask_is_not_positions() -> None:
     """A bool tensor of two entries is a mask of two tokens, never the positions 0 and 1."""
     with pytest.raises(ValueError, match="Global: tokens"):

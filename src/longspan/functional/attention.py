@@ -16,10 +16,11 @@ from ..patterns import Full, Pattern
 from ..weights import Bias, Weight
 from . import again
 from .checks import check_call, check_tensors, check_values, weights_as_tuple
-from .dispatch import Backend, dense_pays, need_backend
+from .dispatch import Backend, dense_pays, need_backend, say_once_that_it_is_dense
 from .eager import attend, attend_again
 from .encoding import Meaning
-from .problems import Settings, dense_problem
+from .observed import observed, transformed
+from .problems import Settings, dense_problem, has_term
 
 __all__ = ["Call", "attention", "attention_map", "prepared"]
 
@@ -93,7 +94,8 @@ def attention(
     never pairs that it exempts. Positions are those of the keys, 0 … M−1; query row r sits at
     position r + M − N. A query without any pair gives 0, and gradient 0. Sums are kept in float32
     whatever the dtype. Gradients go to q, k, v and every learned tensor of the weights and the
-    normaliser; a second derivative raises.
+    normaliser, also under `torch.func.grad`, `vjp` and `vmap`; a second derivative, and one in
+    forward mode, raise.
 
     Args:
         q: queries `(B, H, N, D)`: float32, bfloat16, float16 or float64.
@@ -136,9 +138,18 @@ def attention(
     if settings.dropout > 0:
         seed = torch.randint(2**63 - 1, (1,), device=q.device)
         settings = settings._replace(seed=seed)
-    if backend == "auto" and not torch.compiler.is_compiling() and dense_pays(q, k):
+    if backend == "auto" and not all(map(has_term, call.meaning.weights)):
+        say_once_that_it_is_dense()
         backend = "reference"
-    if backend == "reference":
+    if (
+        backend == "auto"
+        and not torch.compiler.is_compiling()
+        and dense_pays(q, k)
+        and not observed()
+    ):
+        backend = "reference"
+    if backend == "reference" and not q.is_meta:
+        _refuse_transforms("attention: backend='reference'", "leave backend out")
         if q.device.type == "cpu" and not torch.compiler.is_compiling():
             check_values(call.meaning, q.shape[2], k.shape[2])
         # Sums are kept in float32 under autocast too.
@@ -175,6 +186,7 @@ def attention_map(
         scale=scale,
         key_padding=key_padding,
     )
+    _refuse_transforms("attention_map", "compute it outside of them")
     if q.device.type == "cpu" and not torch.compiler.is_compiling():
         check_values(call.meaning, q.shape[2], k.shape[2])
     wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
@@ -183,9 +195,18 @@ def attention_map(
         return reference.probabilities(call.q.to(wide), call.k.to(wide), problem)[0].float()
 
 
+def _refuse_transforms(name: str, cure: str) -> None:
+    """What is computed densely is plain PyTorch, but for products that transforms do not take."""
+    if transformed():
+        raise NotImplementedError(
+            f"{name} takes no transforms of torch.func (grad, vjp, vmap, …): {cure}, or use "
+            "torch.autograd.grad"
+        )
+
+
 def _autocast(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
     """Under autocast all three take its dtype, as in PyTorch's own attention."""
-    if not isinstance(q, Tensor) or not torch.is_autocast_enabled(q.device.type):
+    if not isinstance(q, Tensor) or q.is_meta or not torch.is_autocast_enabled(q.device.type):
         return q, k, v
     dtype = torch.get_autocast_dtype(q.device.type)
     cast = [

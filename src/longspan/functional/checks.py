@@ -163,14 +163,10 @@ def _check_positions(pattern: Pattern, n: int, m: int) -> None:
     for child in pattern.children():
         _check_positions(child, n, m)
     if isinstance(pattern, Global):
-        for name, value, size in (
-            ("tokens", pattern.tokens, m),
-            ("queries", pattern.queries, n),
-            ("keys", pattern.keys, m),
-        ):
-            if isinstance(value, Tensor) and value.dtype != torch.bool:
+        for name, value, size in pattern.named(n, m):
+            if value.dtype != torch.bool:
                 # Samples with fewer tokens than others fill their row up with −1.
                 lowest = 0 if value.dim() == 1 else -1
-                inside = (value >= lowest) & (value < size)
-                bounds = f"[{lowest}, {size - 1}]"
-                need_values(f"Global: {name} must be within {bounds}", value, inside)
+                places = value.long()  # a size that their own dtype cannot hold would wrap round
+                inside = (places >= lowest) & (places < size)
+                need_values(f"{name} must be within [{lowest}, {size - 1}]", value, inside)

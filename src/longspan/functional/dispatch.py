@@ -15,14 +15,23 @@ from ..kernels import cpu, triton
 from ..kernels import torch as torch_backend
 from ..kernels.problem import Problem
 
-__all__ = ["BACKENDS", "Backend", "choose", "dense_pays", "need_backend", "refusals"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "choose",
+    "dense_pays",
+    "need_backend",
+    "refusals",
+    "say_once_that_it_is_dense",
+]
 
 Backend = Literal["auto", "reference", "torch", "cpu", "triton"]
 
 # Where tiles in PyTorch overtake the dense reference, measured: 12 heads of 200 tokens.
 MOST_DENSE_PAIRS = 1 << 19
 
-# In the order in which "auto" tries them. The reference is not among them: it is asked for by name.
+# In the order in which "auto" tries them. The reference is not among them: it is asked for by name,
+# or takes short calls, and weights that nobody else knows.
 BACKENDS: dict[str, ModuleType] = {
     "cpu": cpu,
     "triton": triton,
@@ -85,3 +94,13 @@ def _say_once_when_not_compiled() -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+@cache
+def say_once_that_it_is_dense() -> None:
+    warnings.warn(
+        "longspan: a weight of your own is computed by the dense reference, which takes memory and "
+        "time for all N·M pairs; backend='reference' says so in the call",
+        RuntimeWarning,
+        stacklevel=3,
+    )

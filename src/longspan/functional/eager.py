@@ -17,9 +17,10 @@ from . import passes
 from .again import Kept, note_backward
 from .bare import bared, whole
 from .encoding import Meaning, encode, tensors_of_patterns
-from .observed import has_tangent, observed, plain
+from .observed import has_tangent, observed, plain, transformed
 from .ops import attention_backward_op, attention_op, stamp_op
 from .problems import Settings
+from .transformed import attend_transformed, refuse_forward_mode
 
 __all__ = ["attend", "attend_again"]
 
@@ -28,7 +29,7 @@ def attend(
     q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Settings, backend: str
 ) -> Tensor:
     """Attention, by whichever way suits where the call is made; the numbers are the same."""
-    if torch.compiler.is_compiling() or observed():
+    if torch.compiler.is_compiling() or observed() or q.is_meta:
         return _by_operator(q, k, v, meaning, settings, backend)
     bare, learned, fixed = bared(meaning)
     tensors = (q, k, v, settings.key_padding, settings.seed, *learned, *fixed)
@@ -52,12 +53,11 @@ def attend_again(kept: Kept, q: Tensor, k: Tensor, v: Tensor, learned: Sequence[
 def _by_operator(
     q: Tensor, k: Tensor, v: Tensor, meaning: Meaning, settings: Settings, backend: str
 ) -> Tensor:
+    if transformed():
+        return attend_transformed(q, k, v, meaning, settings, backend)
     encoded = encode(meaning)
     if has_tangent((q, k, v, *encoded.learned)):
-        raise NotImplementedError(
-            "attention: it has no forward-mode derivative (torch.func.jvp, jacfwd, dual tensors); "
-            "use torch.autograd.grad"
-        )
+        refuse_forward_mode()
     stamp = None
     if torch.compiler.is_compiling():
         masks = tensors_of_patterns(meaning)

@@ -4,7 +4,8 @@ traced program can take.
 The text gives the structure alone; numbers and tensors are lists beside it, in the order in which
 the text names them, so that neither a new length nor a new window needs a new text. Letters: `_`
 None, `T` and `F`, `i` the next int, `f` the next float, `t` the next fixed tensor, `g` the next
-learned one, `'…'` a word, `[…]` a tuple, `@name(…)` an object with its fields.
+learned one, `'3'and` a word of three letters, `[…]` a tuple, `{…}` a list, `@name(…)` an object
+with its fields.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..errors import describe
 from ..kinds import kind_named, name_of_kind, rebuilt
 from ..normalizers import Normalizer
 from ..patterns import Pattern
@@ -44,23 +46,24 @@ class Encoded(NamedTuple):
 def encode(meaning: Meaning) -> Encoded:
     """Takes a meaning apart. Plain enough for `torch.compile` to trace."""
     found = Encoded("", [], [], [], [])
-    text = _text(meaning.pattern, found, False)
+    text = _text(meaning.pattern, found)
     for weight in meaning.weights:
-        text += _text(weight, found, False)
-    text += _text(meaning.normalizer, found, False)
+        text += _text(weight, found)
+    text += _text(meaning.normalizer, found)
     return Encoded(text, found.learned, found.fixed, found.ints, found.floats)
 
 
 def tensors_of_patterns(meaning: Meaning) -> list[Tensor]:
     """The tensors that say which pairs exist, before weights cut."""
     found = Encoded("", [], [], [], [])
-    _text(meaning.pattern, found, False)
+    _text(meaning.pattern, found)
     for weight in meaning.weights:
-        _text(weight.exempt, found, False)
+        _text(weight.exempt, found)
     return found.fixed
 
 
-def _text(value: Any, found: Encoded, learned: bool) -> str:
+def _text(value: Any, found: Encoded, field: str = "", learned: bool = False) -> str:
+    """The text of a value, which is that of an object's field."""
     if value is None:
         return "_"
     if isinstance(value, bool):
@@ -75,16 +78,22 @@ def _text(value: Any, found: Encoded, learned: bool) -> str:
         found.floats.append(value)  # type: ignore[arg-type]
         return "f"
     if isinstance(value, str):
-        return "'" + value + "'"
-    if isinstance(value, tuple):
-        text = "["
+        return f"'{len(value)}'" + value
+    if isinstance(value, (tuple, list)):
+        text = ""
         for part in value:
-            text += _text(part, found, False)
-        return text + "]"
-    text = "@" + name_of_kind(type(value)) + "("
+            text += _text(part, found, field)
+        return "[" + text + "]" if isinstance(value, tuple) else "{" + text + "}"
+    if not isinstance(value, (Pattern, Weight, Normalizer)):
+        raise TypeError(
+            f"{field} must be made of numbers, words, tensors, patterns, tuples and lists for a "
+            f"program that is traced, got {describe(value)}"
+        )
+    kind = type(value)
+    text = "@" + name_of_kind(kind) + "("
     names = () if isinstance(value, Pattern) else value.learned
     for name in value.fields:
-        text += _text(getattr(value, name), found, name in names)
+        text += _text(getattr(value, name), found, f"{kind.__name__}: {name}", name in names)
     return text + ")"
 
 
@@ -103,8 +112,9 @@ def _built(node: Any, lists: dict[str, Any]) -> Any:
         return next(lists[kind])
     if kind == "word":
         return parts
-    if kind == "tuple":
-        return tuple(_built(part, lists) for part in parts)
+    if kind in ("tuple", "list"):
+        own = [_built(part, lists) for part in parts]
+        return tuple(own) if kind == "tuple" else own
     if kind in "_TF":
         return {"_": None, "T": True, "F": False}[kind]
     return rebuilt(kind_named(kind), [_built(part, lists) for part in parts])
@@ -123,12 +133,13 @@ def _nodes(text: str, place: int, end: str) -> tuple[tuple[Any, ...], int]:
     while place < len(text) and text[place] != end:
         letter = text[place]
         if letter == "'":
-            stop = text.index("'", place + 1)
-            found.append(("word", text[place + 1 : stop]))
-            place = stop + 1
-        elif letter == "[":
-            parts, stop = _nodes(text, place + 1, "]")
-            found.append(("tuple", parts))
+            start = text.index("'", place + 1) + 1
+            stop = start + int(text[place + 1 : start - 1])
+            found.append(("word", text[start:stop]))
+            place = stop
+        elif letter in "[{":
+            parts, stop = _nodes(text, place + 1, "]" if letter == "[" else "}")
+            found.append(("tuple" if letter == "[" else "list", parts))
             place = stop + 1
         elif letter == "@":
             opening = text.index("(", place)

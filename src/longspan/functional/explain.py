@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 
+from ..errors import describe
 from ..kernels import cpu
 from ..kernels.problem import Problem
 from ..layout import TILE, pairs, tiles_touched
 from ..normalizers import Normalizer
 from ..patterns import Pattern
+from ..remembering import all_plain, plainly
 from ..weights import Weight
 from .attention import Call, prepared
+from .bare import bared
 from .checks import check_values
 from .dispatch import Backend, dense_pays, refusals
-from .problems import problem_of
+from .problems import has_term, problem_of
 
 __all__ = ["Explanation", "check", "explain"]
 
@@ -93,7 +98,8 @@ def explain(
 ) -> Explanation:
     """Which backend would run this call, which refused and why, and what it costs. Waits for a GPU.
 
-    Arguments as for `attention`.
+    Arguments as for `attention`. Of q, k and v nothing but shapes is looked at: fake tensors will
+    do.
     """
     call = prepared(
         q,
@@ -107,9 +113,33 @@ def explain(
         dropout=dropout,
         backend=backend,
     )
-    with torch.no_grad():
+    known = tuple(own for own in call.meaning.weights if has_term(own))
+    if backend in ("auto", "reference") and known != call.meaning.weights:
+        # What a weight of somebody's own does is known to the reference alone; it cuts nothing.
+        meaning = call.meaning._replace(weights=known)
+        call, backend = Call(call.q, call.k, call.v, meaning, call.settings), "reference"
+    with _with_values(call):
         problem = problem_of(call.q, call.k, call.v, call.meaning, call.settings)
         return _explained(problem, backend)
+
+
+def _with_values(call: Call) -> AbstractContextManager[None]:
+    """Where pairs can be counted: outside of whatever traces or transforms, as nothing of this has
+    a place in a program. Raises where there are no values to count by.
+    """
+    if call.q.is_meta:
+        raise ValueError("explain: q must be on the device that will run the call, got meta")
+    _, learned, fixed = bared(call.meaning)
+    tensors = [*learned, *fixed, call.settings.key_padding]
+    if all_plain(tensors):
+        return plainly()
+    for x in tensors:
+        if isinstance(x, FakeTensor):
+            raise ValueError(
+                "explain: the tensors of pattern, weight, normalizer and key_padding must have "
+                f"values, by which pairs are counted, got {describe(x)} that is fake"
+            )
+    return torch.no_grad()
 
 
 def _explained(problem: Problem, backend: str) -> Explanation:

@@ -12,6 +12,7 @@ from ..fixed_order import spread
 from ..kernels import cpu
 from ..kernels.cpu import rows as compiled
 from ..normalizers.functions import checked_order
+from .observed import transformed
 
 __all__ = ["entmax", "entmax15", "sparsemax"]
 
@@ -34,7 +35,9 @@ def entmax(x: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
         (arXiv 1909.00015).
     """
     order = checked_order(x, alpha, dim)
-    if x.numel() == 0 or x.device.type != "cpu" or x.dtype == torch.float64 or not cpu.available():
+    if x.device.type != "cpu" or x.dtype == torch.float64 or not cpu.available():
+        return normalizers.entmax(x, alpha, dim)
+    if x.numel() == 0 or transformed():
         return normalizers.entmax(x, alpha, dim)
     moved = x.movedim(dim, -1).float()
     if order is None:

@@ -9,9 +9,14 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-__all__ = ["PLAIN", "has_tangent", "observed", "plain"]
+__all__ = ["PLAIN", "has_tangent", "observed", "plain", "transformed"]
 
 PLAIN = (Tensor, nn.Parameter)
+
+
+def transformed() -> bool:
+    """Is a transform of `torch.func` active?"""
+    return torch._C._are_functorch_transforms_active()
 
 
 def observed() -> bool:
@@ -20,7 +25,7 @@ def observed() -> bool:
     """
     return (
         is_in_torch_dispatch_mode()
-        or torch._C._are_functorch_transforms_active()
+        or transformed()
         or forward_ad._current_level >= 0
         or torch._C._is_tracing()
     )

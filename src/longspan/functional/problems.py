@@ -21,6 +21,7 @@ from ..kernels.problem import (
 )
 from ..kernels.reference import DenseProblem
 from ..layout import Cut, Existence
+from ..remembering import plainly
 from ..weights import (
     Alibi,
     Bell,
@@ -89,6 +90,11 @@ def _cuts(weights: tuple[Weight, ...], n: int, device: torch.device) -> tuple[Cu
     return tuple(cut_of(w, n, device) for w in weights)
 
 
+def has_term(weight: Weight) -> bool:
+    """Whether kernels know a weight; one of somebody's own has its dense form alone."""
+    return isinstance(weight, (Bell, Ramp, Bias, DistanceBias, Alibi, RelativePosition))
+
+
 def term_of(weight: Weight, number: int, q: Tensor) -> Term:
     """A weight as tensors."""
     if isinstance(weight, Bell):
@@ -120,6 +126,7 @@ def _per_query(value: float | Tensor, q: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=256)
+@plainly()
 def _same_for_all(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A number for every query, kept: a copy to a GPU for every call would wait for it."""
     return torch.tensor([[[value]]], dtype=dtype, device=device)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..kernels.problem import BellReach, BellTerm, RampReach, RampTerm, Reach, SameReach, Term
 from ..layout import Cut
+from ..remembering import plainly
 from ..weights import Bell, Ramp, Weight, reach_of
 from ..weights.conversions import FARTHEST
 
@@ -69,6 +70,7 @@ def reach_source(weight: Weight, term: Term) -> Reach | None:
 
 
 @lru_cache(maxsize=256)
+@plainly()
 def _bell_reach(variance: float, threshold: float, most: int) -> int:
     found = integer_reach(Bell(variance, threshold=threshold, max_reach=most), torch.device("cpu"))
     assert found is not None
@@ -76,6 +78,7 @@ def _bell_reach(variance: float, threshold: float, most: int) -> int:
 
 
 @lru_cache(maxsize=256)
+@plainly()
 def _ramp_reach(span: float, softness: float) -> int:
     found = integer_reach(Ramp(span, softness), torch.device("cpu"))
     assert found is not None

@@ -18,10 +18,8 @@ from ..kernels.triton.window import (
     SHORTEST,
     Budget,
     left_to_torch,
-    takes_budget,
-    takes_network,
 )
-from .observed import observed, plain
+from .observed import observed, plain, transformed
 
 __all__ = [
     "LARGEST_EXPONENT",
@@ -33,6 +31,18 @@ __all__ = [
     "window_budget",
     "window_shares",
 ]
+
+
+def takes_network(q: Tensor, w: Tensor, u: Tensor) -> bool:
+    """Whether `window_shares` computes this: nothing that transforms of `torch.func` see, which
+    take PyTorch's own operators.
+    """
+    return kernels.takes_network(q, w, u) and not transformed()
+
+
+def takes_budget(x: Tensor) -> bool:
+    """Whether `window_budget` computes this: likewise."""
+    return kernels.takes_budget(x) and not transformed()
 
 
 def window_shares(q: Tensor, w: Tensor, u: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from ..patterns import Pattern, PerHead
+from ..patterns.base import need_one_head
+from ..remembering import plainly
 from .clauses import (
     Clause,
     TooManyClauses,
@@ -80,6 +82,7 @@ def compile_layout(
 
 
 @lru_cache(maxsize=256)
+@plainly()
 def _static(
     pattern: Pattern,
     exempts: tuple[Pattern | None, ...],
@@ -143,6 +146,9 @@ def _compile_apart(
                 reach = reach[:, heads]
             cut_here.append(Cut(reach, exempt))
         layout = _compile_heads(own, tuple(cut_here), n, m, device, merge)
+        for walk in layout.walks:
+            if walk.instances != len(heads):
+                need_one_head(own, walk.instances)
         walks += [Walk(w.queries, w.parts, tuple(heads)) for w in layout.walks]
         merged |= layout.merged
         notes += [f"heads {', '.join(map(str, heads))}: {note}" for note in layout.notes]

@@ -25,6 +25,9 @@ class HeadWindows(Pattern):
     def __init__(self, sides: tuple[Sides, ...]) -> None:
         self.sides = sides
 
+    def heads_apart(self) -> int:
+        return len(self.sides)
+
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         each = [Window(left, right).contains(i, j, n, m) for left, right in self.sides]
         return torch.cat(each, dim=1)

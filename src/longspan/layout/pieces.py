@@ -174,7 +174,11 @@ def pieces_of(pattern: Pattern, choice: Choice, frame: Frame) -> list[Piece]:
 
 
 def _settled(clause: Clause, frame: Frame) -> Clause:
-    """Documents that lie together are an interval a row, and need no comparing."""
+    """Documents that lie together are an interval a row, and need no comparing. A stride that leads
+    out of the text from everywhere leaves each query its own position, as every larger one does.
+    """
+    longest = max(frame.n, frame.m)
+    clause = replace(clause, stride=longest) if clause.stride > longest else clause
     if not clause.documents or frame.apart(clause):
         return clause
     return replace(clause, documents=(), limits=clause.limits + clause.documents)

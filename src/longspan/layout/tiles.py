@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..patterns import Pattern, Random
+from ..remembering import plainly
 from .clauses import Clause, TooManyClauses, Within, Without, clauses_of, limits_of
 from .parts import TILE, TileList
 
@@ -38,6 +39,7 @@ def tile_list(pattern: Pattern, n: int, m: int, device: torch.device) -> TileLis
 
 
 @lru_cache(maxsize=64)
+@plainly()
 def _static(pattern: Pattern, n: int, m: int) -> TileList:
     return _build(pattern, n, m, torch.device("cpu"))
 

@@ -8,6 +8,7 @@ new tile on, so that a unit's keys are one list of slot tiles whatever parts the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..remembering import all_plain, plainly
 from .parts import ALL_ACT, TILE, Layout, Part, TileList, Walk
 from .tiles import spans
 
@@ -258,7 +260,9 @@ def plan_of(walk: Walk, n: int, m: int, rows: int) -> Plan:
     """The plan of a walk in blocks of `rows` queries, kept with the walk."""
     plan = walk.plan.get(rows)
     if plan is None:
-        plan = walk.plan[rows] = Plan(walk, n, m, rows)
+        # A walk that is kept serves calls that nobody traces as well.
+        with plainly() if all_plain([walk.parts[0].low]) else nullcontext():
+            plan = walk.plan[rows] = Plan(walk, n, m, rows)
     return plan
 
 

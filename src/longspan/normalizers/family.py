@@ -43,7 +43,8 @@ class Normalizer:
         return tuple(getattr(self, name) for name in self.fields)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self.values()))})"
+        shown = (describe(v) if isinstance(v, Tensor) else repr(v) for v in self.values())
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 class Softmax(Normalizer):

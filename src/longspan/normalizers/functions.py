@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import broadcasts, describe, need_int, need_number, need_values
 from ..fixed_order import row_sum, summed_to
 from ..once import once_differentiable
+from ..remembering import all_plain
 from .tsallis import above, alpha_gradient, exponential, score_gradient, threshold
 
 __all__ = ["check_alpha", "checked_order", "entmax", "entmax15", "sparsemax"]
@@ -19,14 +20,16 @@ class _Entmax(torch.autograd.Function):
     """α-entmax over the last dim, with gradients to the scores and to a tensor α."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, alpha: Tensor | None, fixed: float) -> Tensor:
+    def forward(scores: Tensor, alpha: Tensor | None, fixed: float) -> Tensor:
         order: float | Tensor = fixed if alpha is None else alpha
         p = exponential(above(scores, threshold(scores, order)), order)
         total = row_sum(p, keepdim=True)
-        p = p / torch.where(total == 0, 1, total)
-        ctx.save_for_backward(p, alpha)
-        ctx.fixed = fixed
-        return p
+        return p / torch.where(total == 0, 1, total)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, alpha, ctx.fixed = inputs
+        ctx.save_for_backward(output, alpha)
 
     @staticmethod
     @once_differentiable
@@ -38,6 +41,23 @@ class _Entmax(torch.autograd.Function):
         if alpha is not None and ctx.needs_input_grad[1]:
             to_alpha = summed_to(alpha_gradient(p, g, order)[..., None], alpha.shape)
         return to_scores, to_alpha, None
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, int | None, None],
+        scores: Tensor,
+        alpha: Tensor | None,
+        fixed: float,
+    ) -> tuple[Tensor, int]:
+        # Another dim in front, which rows are of; thresholds are searched for by looking at values.
+        in_front = [
+            x if x is None else x[None] if dim is None else x.movedim(dim, 0)
+            for x, dim in zip((scores, alpha), in_dims[:2], strict=True)
+        ]
+        assert in_front[0] is not None
+        whole = in_front[0].expand(info.batch_size, *in_front[0].shape[1:])
+        return _Entmax.apply(whole, in_front[1], fixed), 0
 
 
 def entmax(x: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
@@ -88,7 +108,7 @@ def checked_order(x: Tensor, alpha: float | Tensor, dim: int) -> Tensor | None:
             f"entmax: alpha must broadcast with x and have size 1 along dim {dim}, "
             f"got {describe(alpha)} for {describe(x)}"
         )
-    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+    if x.device.type == "cpu" and not torch.compiler.is_compiling() and all_plain([alpha]):
         need_values("entmax: alpha must be within [1, 2]", alpha, (alpha >= 1) & (alpha <= 2))
     return order.movedim(dim, -1)
 

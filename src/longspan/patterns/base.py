@@ -16,13 +16,16 @@ import torch
 from torch import Tensor
 
 from ..errors import describe, need_int
-from ..kinds import register_kind
+from ..kinds import check_fields, register_kind
 from .drawing import draw_text, save_picture
 from .paths import Hops, hops_of
 
-__all__ = ["AllOf", "AnyOf", "Full", "Pattern", "PerHead"]
+__all__ = ["LARGEST", "AllOf", "AnyOf", "Full", "Pattern", "PerHead", "need_count"]
 
 PAIRS_AT_ONCE = 1 << 24
+
+# Of a pattern's numbers: the product of two such, and a position more, is still an int64.
+LARGEST = 2**31 - 1
 
 
 class Pattern:
@@ -40,6 +43,7 @@ class Pattern:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        check_fields(cls, "pattern")
         register_kind(cls)
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
@@ -99,9 +103,13 @@ class Pattern:
         """Where the pattern's tensors are; the CPU when it has none."""
         return next((t.device for t in self.tensors()), torch.device("cpu"))
 
+    def heads_apart(self) -> int:
+        """How many heads the pattern tells apart; 1 when all of them have the same pairs."""
+        return 1
+
     def of_head(self, head: int) -> Pattern:
         """What head `head` has of this pattern."""
-        return self
+        return self if self.heads_apart() == 1 else OneHead(self, head)
 
     def values(self) -> tuple[Any, ...]:
         """The constructor's arguments, in the order of `fields`."""
@@ -113,9 +121,7 @@ class Pattern:
 
     def tensors(self) -> Iterator[Tensor]:
         """Every tensor inside."""
-        for value in self.values():
-            if isinstance(value, Tensor):
-                yield value
+        yield from _tensors_in(self.values())
         for child in self.children():
             yield from child.tensors()
 
@@ -137,11 +143,30 @@ class Pattern:
         try:
             return hash((type(self), plain))
         except TypeError:  # a pattern from elsewhere may have lists among its values
-            return hash((type(self), repr(plain)))
+            return hash((type(self), _shown(plain)))
 
     def __repr__(self) -> str:
-        shown = (describe(v) if isinstance(v, Tensor) else repr(v) for v in self.values())
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return f"{type(self).__name__}({', '.join(map(_shown, self.values()))})"
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    """A tensor, or those of a tuple or list."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _tensors_in(part)
+
+
+def _shown(value: Any) -> str:
+    """A value on one line, with tensors by dtype and shape."""
+    if isinstance(value, Tensor):
+        return describe(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(_shown, value))}{',' if len(value) == 1 else ''})"
+    return repr(value)
 
 
 class Full(Pattern):
@@ -169,6 +194,35 @@ def same_rank(i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
     return i, j.reshape((1,) * (rank - j.dim()) + tuple(j.shape))
 
 
+def need_count(name: str, value: Any, *, at_least: int | None = None, most: str = "") -> None:
+    """Raises unless `value` is a whole number of tokens or blocks, neither too small nor larger
+    than computing takes; `most` says what to give instead of that.
+    """
+    need_int(name, value, at_least=at_least)
+    # What a traced program does not know yet is checked when it runs.
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise ValueError(f"{name} must be at most {LARGEST}{most}, got {value}")
+
+
+class OneHead(Pattern):
+    """What one head has of a pattern that tells heads apart."""
+
+    fields = ("pattern", "head")
+
+    def __init__(self, pattern: Pattern, head: int) -> None:
+        self.pattern = pattern
+        self.head = head
+
+    def children(self) -> Sequence[Pattern]:
+        return (self.pattern,)
+
+    def check(self, batch: int, heads: int, n: int, m: int) -> None:
+        self.pattern.check(batch, self.pattern.heads_apart(), n, m)
+
+    def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        return self.pattern.contains(i, j, n, m)[:, self.head : self.head + 1]
+
+
 class _Combination(Pattern):
     """Patterns joined by one operator; flat, and without a pattern that another one makes idle."""
 
@@ -177,9 +231,15 @@ class _Combination(Pattern):
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self.patterns = _as_patterns(type(self).__name__, patterns)
+        apart = [p for p in self.patterns if p.heads_apart() != 1]
+        for pattern in apart[1:]:
+            _need_as_many_heads(apart[0], pattern)
 
     def children(self) -> Sequence[Pattern]:
         return self.patterns
+
+    def heads_apart(self) -> int:
+        return max([p.heads_apart() for p in self.patterns])
 
     def check(self, batch: int, heads: int, n: int, m: int) -> None:
         for pattern in self.patterns:
@@ -222,12 +282,20 @@ class PerHead(Pattern):
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self.patterns = _as_patterns("PerHead", patterns)
-        for pattern in self.patterns:
+        for head, pattern in enumerate(self.patterns):
             if isinstance(pattern, PerHead):
                 raise ValueError("PerHead: a PerHead cannot be inside another; give one flat list")
+            if pattern.heads_apart() != 1:
+                raise ValueError(
+                    "PerHead: patterns must be of one head each, "
+                    f"got one of {pattern.heads_apart()} heads for head {head}: {pattern!r}"
+                )
 
     def children(self) -> Sequence[Pattern]:
         return self.patterns
+
+    def heads_apart(self) -> int:
+        return len(self.patterns)
 
     def check(self, batch: int, heads: int, n: int, m: int) -> None:
         if len(self.patterns) != heads:
@@ -243,8 +311,27 @@ class PerHead(Pattern):
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         heads = [p.contains(i, j, n, m) for p in self.patterns]
+        for pattern, own in zip(self.patterns, heads, strict=True):
+            need_one_head(pattern, own.shape[1])
         batch = max(h.shape[0] for h in heads)
         return torch.cat([h.expand(batch, *h.shape[1:]) for h in heads], dim=1)
+
+
+def need_one_head(pattern: Pattern, heads: int) -> None:
+    """Raises when what was found to be of one head, by its own word, has pairs of several."""
+    if heads != 1:
+        raise ValueError(
+            f"PerHead: {pattern!r} is for one head, but contains() gave pairs of {heads} heads; "
+            "a pattern that tells heads apart must say how many in heads_apart()"
+        )
+
+
+def _need_as_many_heads(a: Pattern, b: Pattern) -> None:
+    if a.heads_apart() != b.heads_apart():
+        raise ValueError(
+            f"{a!r} and {b!r} must have as many heads, or one side the same for all, "
+            f"got {a.heads_apart()} and {b.heads_apart()}"
+        )
 
 
 def _as_patterns(name: str, patterns: Any) -> tuple[Pattern, ...]:
@@ -266,8 +353,8 @@ def same(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, Pattern):
         return type(a) is type(b) and all(map(same, a.values(), b.values()))
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, (tuple, list)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
     return type(a) is type(b) and bool(a == b)
 
 
@@ -282,18 +369,14 @@ def intersection(a: Pattern, b: Pattern) -> Pattern:
 
 
 def _over_heads(operator: Any, a: Pattern, b: Pattern) -> PerHead | None:
-    if isinstance(a, PerHead) and isinstance(b, PerHead):
-        if len(a.patterns) != len(b.patterns):
-            raise ValueError(
-                f"PerHead: both sides must have as many heads, "
-                f"got {len(a.patterns)} and {len(b.patterns)}"
-            )
-        return PerHead([operator(x, y) for x, y in zip(a.patterns, b.patterns, strict=True)])
-    if isinstance(a, PerHead):
-        return PerHead([operator(x, b.of_head(h)) for h, x in enumerate(a.patterns)])
-    if isinstance(b, PerHead):
-        return PerHead([operator(a.of_head(h), y) for h, y in enumerate(b.patterns)])
-    return None
+    if not isinstance(a, PerHead) and not isinstance(b, PerHead):
+        return None
+    for one, other in ((a, b), (b, a)):
+        # A `PerHead` of one pattern is for one head, not for all.
+        if isinstance(one, PerHead) and (isinstance(other, PerHead) or other.heads_apart() != 1):
+            _need_as_many_heads(one, other)
+    heads = max(a.heads_apart(), b.heads_apart())
+    return PerHead([operator(a.of_head(head), b.of_head(head)) for head in range(heads)])
 
 
 def _combine(node: type[_Combination], dual: type[_Combination], a: Pattern, b: Pattern) -> Pattern:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .base import Full, Pattern, PerHead
+from .base import LARGEST, Full, Pattern, PerHead
 from .causal import Causal
 from .documents import SameDocument
 from .fixed import Fixed
@@ -42,7 +42,6 @@ MAKERS: dict[str, Callable[..., Pattern]] = {
         *(longformer, bigbird, sparse_strided, sparse_fixed),
     )
 }
-LARGEST = 2**31 - 1
 
 
 def parse_pattern(text: str, values: Mapping[str, int | Tensor] | None = None) -> Pattern:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..errors import need_int
-from .base import Pattern
+from .base import Pattern, need_count
 
 __all__ = ["Fixed", "Summaries"]
 
@@ -59,7 +58,7 @@ class Summaries(Pattern):
 
 
 def _check(name: str, stride: int, summary: int) -> None:
-    need_int(f"{name}: stride", stride, at_least=1)
-    need_int(f"{name}: summary", summary, at_least=0)
+    need_count(f"{name}: stride", stride, at_least=1)
+    need_count(f"{name}: summary", summary, at_least=0)
     if summary > stride:
         raise ValueError(f"{name}: summary must be at most stride ({stride}), got {summary}")

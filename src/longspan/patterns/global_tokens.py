@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..errors import broadcasts, describe, need_bool, need_int
-from .base import Pattern, same_rank
+from ..errors import INTEGER_DTYPES, broadcasts, describe, need_bool
+from .base import Pattern, need_count, same_rank
 
 __all__ = ["Global"]
 
@@ -62,14 +63,21 @@ class Global(Pattern):
         self.queries = queries
         self.keys = keys
 
-    def check(self, batch: int, heads: int, n: int, m: int) -> None:
+    def named(self, n: int, m: int) -> Iterator[tuple[str, Tensor, int]]:
+        """The tensors that name tokens: which they are, themselves, and of how many tokens."""
         for name, value, size in (
             ("tokens", self.tokens, m),
             ("queries", self.queries, n),
             ("keys", self.keys, m),
         ):
             if isinstance(value, Tensor):
-                _check_fit(f"Global: {name}", value, batch, size)
+                yield f"Global: {name}", value, size
+
+    def check(self, batch: int, heads: int, n: int, m: int) -> None:
+        for name, value, size in self.named(n, m):
+            if value.dim() == 2 and not broadcasts(value.shape[0], batch):
+                raise ValueError(f"{name} must be for a batch of {batch}, got {describe(value)}")
+            _check_size(name, value, size)
 
     @property
     def count(self) -> int | None:
@@ -104,6 +112,8 @@ class Global(Pattern):
         return _members(self.tokens, m, device)
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        for name, value, size in self.named(n, m):
+            _check_size(name, value, size)
         i, j = same_rank(i, j)
         shape = torch.broadcast_shapes(i.shape, j.shape)
         inside = torch.zeros((1, *shape), dtype=torch.bool, device=i.device)
@@ -130,8 +140,8 @@ def _shown(value: int | Tensor) -> str:
 
 def _check_tokens(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
-        need_int(name, value)
-    elif value.is_floating_point() or value.is_complex():
+        need_count(name, value)
+    elif value.dtype != torch.bool and value.dtype not in INTEGER_DTYPES:
         raise TypeError(
             f"{name} must be positions (an int tensor) or a mask (a bool tensor), "
             f"got {describe(value)}"
@@ -140,9 +150,7 @@ def _check_tokens(name: str, value: Any) -> None:
         raise ValueError(f"{name} must have shape (G,), (B, G) or (B, M), got {describe(value)}")
 
 
-def _check_fit(name: str, value: Tensor, batch: int, size: int) -> None:
-    if value.dim() == 2 and not broadcasts(value.shape[0], batch):
-        raise ValueError(f"{name} must be for a batch of {batch}, got {describe(value)}")
+def _check_size(name: str, value: Tensor, size: int) -> None:
     if value.dtype == torch.bool and value.shape[-1] != size:
         raise ValueError(
             f"{name} must cover {size} positions when it is a mask, got {describe(value)}"
@@ -157,7 +165,8 @@ def _members(tokens: int | Tensor, size: int, device: torch.device) -> Tensor:
     tokens = tokens if tokens.dim() == 2 else tokens[None]
     if tokens.dtype == torch.bool:
         return tokens
-    exists = (tokens >= 0) & (tokens < size)
-    slot = torch.where(exists, tokens, size).long()
+    # A size that their own dtype cannot hold would wrap round.
+    tokens = tokens.long()
+    slot = torch.where((tokens >= 0) & (tokens < size), tokens, size)
     members = torch.zeros(tokens.shape[0], size + 1, dtype=torch.bool, device=tokens.device)
     return members.scatter(1, slot, torch.ones_like(slot, dtype=torch.bool))[:, :size]

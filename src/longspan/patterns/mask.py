@@ -37,6 +37,9 @@ class Mask(Pattern):
                 f"got {describe(self.allowed)}"
             )
 
+    def heads_apart(self) -> int:
+        return self.allowed.shape[1]
+
     def of_head(self, head: int) -> Pattern:
         return self if self.allowed.shape[1] == 1 else Mask(self.allowed[:, head : head + 1])
 

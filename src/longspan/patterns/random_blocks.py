@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import describe, need_int
-from .base import Pattern
+from .base import Pattern, need_count
 
 __all__ = ["Random"]
 
@@ -54,7 +54,7 @@ class Random(Pattern):
         ends: int = 0,
     ) -> None:
         need_int("Random: blocks", blocks, at_least=1)
-        need_int("Random: block", block, at_least=1)
+        need_count("Random: block", block, at_least=1)
         need_int("Random: seed", seed)
         if length is not None:
             need_int("Random: length", length, at_least=1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..errors import need_int
-from .base import Pattern
+from .base import Pattern, need_count
 
 __all__ = ["Strided"]
 
@@ -30,7 +29,7 @@ class Strided(Pattern):
     fields = ("stride",)
 
     def __init__(self, stride: int) -> None:
-        need_int("Strided: stride", stride, at_least=1)
+        need_count("Strided: stride", stride, at_least=1)
         self.stride = stride
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:

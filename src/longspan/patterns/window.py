@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..errors import need_int
-from .base import Pattern
+from .base import Pattern, need_count
 
 __all__ = ["BlockWindow", "Window"]
 
@@ -39,10 +38,10 @@ class Window(Pattern):
 
     def __init__(self, left: int | None, right: int | None, dilation: int = 1) -> None:
         if left is not None:
-            need_int("Window: left", left, at_least=0)
+            need_count("Window: left", left, at_least=0, most=" (None is unbounded)")
         if right is not None:
-            need_int("Window: right", right, at_least=0)
-        need_int("Window: dilation", dilation, at_least=1)
+            need_count("Window: right", right, at_least=0, most=" (None is unbounded)")
+        need_count("Window: dilation", dilation, at_least=1)
         self.left = left
         self.right = right
         self.dilation = dilation
@@ -86,9 +85,9 @@ class BlockWindow(Pattern):
     fields = ("block", "left", "right")
 
     def __init__(self, block: int, left: int = 1, right: int = 1) -> None:
-        need_int("BlockWindow: block", block, at_least=1)
-        need_int("BlockWindow: left", left, at_least=0)
-        need_int("BlockWindow: right", right, at_least=0)
+        need_count("BlockWindow: block", block, at_least=1)
+        need_count("BlockWindow: left", left, at_least=0)
+        need_count("BlockWindow: right", right, at_least=0)
         self.block = block
         self.left = left
         self.right = right

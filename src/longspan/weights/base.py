@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import broadcasts, describe
 from ..fixed_order import spread
-from ..kinds import register_kind
+from ..kinds import check_fields, register_kind
 from ..patterns import Pattern
 
 __all__ = ["Place", "Weight", "check_exempt", "check_per_query", "per_query"]
@@ -44,6 +44,7 @@ class Weight:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        check_fields(cls, "weight")
         register_kind(cls)
 
     def check(self, batch: int, heads: int, n: int, m: int, d: int) -> None:

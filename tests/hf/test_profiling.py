@@ -10,6 +10,8 @@ import torch
 
 from longspan.hf.profiling import Profile, profile
 
+from .tiny import model, tokens
+
 transformers = pytest.importorskip("transformers")
 
 
@@ -103,3 +105,17 @@ def test_picture_and_text(tmp_path: Path) -> None:
     assert made()._repr_svg_() == (tmp_path / "profile.svg").read_text()
     assert "layer 0: 0/1/2  5/5/5" in str(made())
     assert repr(made()) == "Profile(layers=1, heads=2, distances=6, tokens=100)"
+
+
+def test_texts_that_are_strings() -> None:
+    made = model("bert")
+
+    def tokenizer(text: str, return_tensors: str) -> dict[str, torch.Tensor]:
+        return {"input_ids": tokens()[: len(text) // 2]}
+
+    found = profile(made, ["four"], tokenizer=tokenizer)
+    assert torch.equal(found.mass, profile(made, [tokens()]).mass)
+    with pytest.raises(ValueError, match="profile: batches that are strings need tokenizer="):
+        profile(made, ["text"])
+    with pytest.raises(TypeError, match=r"profile: batches must have input_ids"):
+        profile(made, [{"text": tokens()}])

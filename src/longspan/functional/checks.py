@@ -80,9 +80,10 @@ def check_call(
     batch, heads, n, d = q.shape
     m = k.shape[2]
     if not isinstance(meaning.pattern, Pattern):
+        cure = "; a mask goes as Mask(mask)" if isinstance(meaning.pattern, Tensor) else ""
         raise TypeError(
             "pattern must be a pattern (longspan.patterns) or None, "
-            f"got {describe(meaning.pattern)}"
+            f"got {describe(meaning.pattern)}{cure}"
         )
     if not isinstance(meaning.normalizer, Normalizer):
         raise TypeError(

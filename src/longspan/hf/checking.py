@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..errors import describe, need_int
+from ..errors import need_int
 from ..memory import peak_growth
 from ..patterns.drawing import INK, check_suffix, new_figure, save_figure, svg_of
 from . import mpnet, t5
 from .attention import mechanism_of
 from .global_tokens import give_input
+from .inputs import inputs_of
 from .layers import BEFORE, Choice, attention_layers, turn, use
 from .names import PLACE
 
@@ -199,7 +200,7 @@ def check(
     """
     need_int("check: repeats", repeats, at_least=1)
     device = next(model.parameters()).device
-    batches = [_inputs(text, tokenizer, device) for text in texts]
+    batches = [inputs_of("check: texts", text, tokenizer, device) for text in texts]
     if not batches:
         raise ValueError("check: texts must hold at least one text, got none")
     with _as_it_was(model) as (before, after, put):
@@ -225,23 +226,6 @@ def check(
         for side, peak in zip(seconds, peaks, strict=True)
     ]
     return Check(cosine, position, error, logits, *costs)
-
-
-def _inputs(
-    text: Any, tokenizer: Callable[..., Any] | None, device: torch.device
-) -> dict[str, Tensor]:
-    if isinstance(text, str):
-        if tokenizer is None:
-            raise ValueError("check: texts that are strings need tokenizer=…")
-        text = tokenizer(text, return_tensors="pt")
-    inputs = {"input_ids": text} if isinstance(text, Tensor) else dict(text)
-    ids = inputs.get("input_ids")
-    if not isinstance(ids, Tensor) or ids.dim() != 2:
-        raise TypeError(
-            "check: texts must have input_ids, a tensor (batch, tokens), got "
-            f"{describe(ids)}; ask a tokenizer for return_tensors='pt'"
-        )
-    return {name: value.to(device) for name, value in inputs.items()}
 
 
 class _State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import need_number
 from ..patterns.drawing import check_suffix, new_figure, save_figure, svg_of
+from .inputs import inputs_of
 from .layers import turn
 
 __all__ = ["Profile", "profile"]
@@ -135,7 +136,9 @@ def _falling(gains: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def profile(model: Any, batches: Iterable[Any]) -> Profile:
+def profile(
+    model: Any, batches: Iterable[Any], *, tokenizer: Callable[..., Any] | None = None
+) -> Profile:
     """Looks at a Hugging Face model's own attention on some texts, and changes nothing.
 
     Args:
@@ -144,7 +147,8 @@ def profile(model: Any, batches: Iterable[Any]) -> Profile:
             thousand tokens are enough. Of a model of an encoder and a decoder, the encoder is
             looked at.
         batches: inputs as a tokenizer gives them, with `input_ids` and, for padding, an
-            `attention_mask`; or tensors of token ids.
+            `attention_mask`; or tensors of token ids; or strings, with `tokenizer`.
+        tokenizer: for strings, each of which is a batch.
     """
     before = getattr(model.config, "_attn_implementation", None)
     was = model.training
@@ -155,8 +159,7 @@ def profile(model: Any, batches: Iterable[Any]) -> Profile:
     try:
         turn(model, "eager")
         for batch in batches:
-            inputs = {"input_ids": batch} if isinstance(batch, Tensor) else dict(batch)
-            inputs = {name: value.to(device) for name, value in inputs.items()}
+            inputs = inputs_of("profile: batches", batch, tokenizer, device)
             out = model(**inputs, output_attentions=True, return_dict=True)
             found = out.encoder_attentions if "encoder_attentions" in out else out.attentions
             real = inputs.get("attention_mask")

@@ -54,7 +54,9 @@ class Size:
 
 @dataclass(frozen=True)
 class Case:
-    """A problem by name: two patterns and how they join, weights, a normaliser."""
+    """A problem by name: two patterns and how they join, weights, a normaliser. Queries, and with
+    them the scores, are multiplied by `steep`.
+    """
 
     size: Size = Size()
     patterns: tuple[str, ...] = ("window",)
@@ -64,6 +66,7 @@ class Case:
     padding: bool = False
     dropout: float = 0.0
     strided: bool = False
+    steep: float = 1.0
     seed: int = 0
 
     def build(self, dtype: torch.dtype, device: str = "cpu") -> Built:
@@ -81,7 +84,7 @@ class Built:
         self.source = torch.Generator().manual_seed(case.seed)
         self.leaves: dict[str, Tensor] = {}
         size = case.size
-        self.q = self._leaf("q", (size.batch, size.heads, size.n, size.d))
+        self.q = self._leaf("q", (size.batch, size.heads, size.n, size.d), case.steep)
         self.k = self._leaf("k", (size.batch, size.key_heads, size.m, size.d))
         self.v = self._leaf("v", (size.batch, size.key_heads, size.m, size.dv))
         self.grad = self.normal(size.batch, size.heads, size.n, size.dv).to(device, dtype)
@@ -103,8 +106,8 @@ class Built:
         # Through float32, so that a reach is the same integer in every dtype.
         return (low + (high - low) * drawn).float().double()
 
-    def _leaf(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        values = self.normal(*shape).to(self.device, self.dtype)
+    def _leaf(self, name: str, shape: tuple[int, ...], factor: float = 1.0) -> Tensor:
+        values = (factor * self.normal(*shape)).to(self.device, self.dtype)
         if self.case.strided:
             # Length before heads in memory, with a gap: what a projection gives.
             wide = torch.zeros(shape[0], shape[2], shape[1], shape[3] + 3).to(values)

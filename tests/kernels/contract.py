@@ -19,7 +19,7 @@ from longspan.kernels import reference
 from longspan.kernels.philox import keep
 from longspan.kernels.problem import Problem
 from longspan.normalizers import Entmax, Softmax, Sparsemax
-from longspan.patterns import Causal, Global, Mask, Pattern, Window
+from longspan.patterns import Causal, Global, Mask, Pattern, Strided, Window
 from longspan.weights import Bell, Bias, DistanceBias
 
 from ..problems import NORMALIZERS, PATTERNS, WEIGHTS, Built, Case, Size, cases
@@ -78,8 +78,33 @@ def perturbed(built: Built, seed: int) -> Built:
     return built
 
 
-def agrees(case: Case, dtype: torch.dtype, backend: str, device: str) -> Iterator[str]:
-    """Names what of a case is farther from the float64 reference than it may be.
+def spoilt(built: Built, value: float) -> Built:
+    """The same problem with a value wherever no pair reads: in keys and values that no query sees,
+    in queries without keys, and in the gradients of their outputs.
+    """
+    call = prepared(built.q, built.k, built.v, **built.options)
+    asked = dense_problem(call.q, call.k, call.meaning, call.settings)
+    exists = asked.exists.expand(*built.q.shape[:3], built.k.shape[2])
+    for weight in asked.weights:
+        kept = weight.keeps()
+        exists = exists if kept is None else exists & kept
+    seen = exists.any(2).unflatten(1, (built.k.shape[1], -1)).any(2)
+    with torch.no_grad():
+        for x, read in (
+            (built.k, seen),
+            (built.v, seen),
+            (built.q, exists.any(3)),
+            (built.grad, exists.any(3)),
+        ):
+            x.masked_fill_(~read[..., None], value)
+    return built
+
+
+def agrees(
+    case: Case, dtype: torch.dtype, backend: str, device: str, unseen: float | None = None
+) -> Iterator[str]:
+    """Names what of a case is farther from the float64 reference than it may be; the backend may be
+    given inputs that are `spoilt`.
 
     The bound is twice the error of eager PyTorch (three times for gradients) and one ulp of the
     largest entry; of 1, the size of the inputs, where entries cancel to less. In float32 eager
@@ -88,7 +113,8 @@ def agrees(case: Case, dtype: torch.dtype, backend: str, device: str) -> Iterato
     has no better one to measure it by: there the bound is one ulp for every term of a row's sums.
     """
     want = exact(case, dtype, device)
-    have = case.build(dtype, device).run(backend)
+    given = case.build(dtype, device)
+    have = (given if unseen is None else spoilt(given, unseen)).run(backend)
     plain = [eager(case.build(dtype, device))]
     if dtype == torch.float32:
         plain += [eager(perturbed(case.build(dtype, device), seed)) for seed in (1, 2)]
@@ -123,10 +149,10 @@ class BackendContract:
         """Does the backend leave the case to others?"""
         return False
 
-    def check(self, case: Case, dtype: torch.dtype) -> None:
+    def check(self, case: Case, dtype: torch.dtype, unseen: float | None = None) -> None:
         if self.refused(case, dtype):
             return
-        assert list(agrees(case, dtype, self.backend, self.device)) == []
+        assert list(agrees(case, dtype, self.backend, self.device, unseen)) == []
 
     # --- answers ---
 
@@ -182,6 +208,29 @@ class BackendContract:
         size = Size(batch=1, key_heads=1, n=40, m=9000, d=16, dv=16)
         self.check(Case(size, ("full",)), torch.float32)
         self.check(Case(size, ("full",), weights=("exempt_bell",), normalizer="1.5"), torch.float32)
+
+    @pytest.mark.parametrize("weights", [(), ("key_bias",), ("relative",)], ids=str)
+    def test_sums_over_many_rows(self, weights: tuple[str, ...]) -> None:
+        size = Size(batch=1, key_heads=1, n=6000, m=40, d=16, dv=16)
+        self.check(Case(size, ("full",), weights=weights), torch.float32)
+
+    def test_sums_over_the_rows_of_a_window(self) -> None:
+        size = Size(batch=1, key_heads=1, n=1500, m=1500, d=16, dv=16)
+        self.check(Case(size, ("window", "global")), torch.float32)
+        self.check(Case(size, ("window",), weights=("relative",), seed=1), torch.float32)
+
+    def check_scores(self, steep: float, normalizer: str, dtype: torch.dtype) -> None:
+        size = Size(batch=1, key_heads=1, n=70, m=70)
+        case = Case(size, ("full",), normalizer=normalizer, steep=steep)
+        self.check(case, dtype)
+        self.check(replace(case, patterns=("window",), padding=True), dtype)
+        self.check(replace(case, weights=("alibi",)), dtype)
+
+    @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float64), ids=str)
+    @pytest.mark.parametrize("normalizer", NORMALIZERS)
+    @pytest.mark.parametrize("steep", [1e5, 1e10, 1e20])
+    def test_scores_far_apart(self, steep: float, normalizer: str, dtype: torch.dtype) -> None:
+        self.check_scores(steep, normalizer, dtype)
 
     def test_sums_to_one(self) -> None:
         q, k = self.normal(2, 2, 300, 16), self.normal(2, 2, 300, 16)
@@ -323,6 +372,17 @@ class BackendContract:
         assert all((x[..., 60:] == 0).all() for x in to_biases[:2])
         assert all((x != 0).any() for x in to_biases)
 
+    @pytest.mark.parametrize("weight", WEIGHTS)
+    def test_what_no_pair_reads_changes_nothing(self, weight: str) -> None:
+        """Neither an output nor any gradient."""
+        size = Size(batch=1, key_heads=1, n=36, m=20)
+        case = Case(size, ("window",), weights=(weight,), padding=True)
+        self.check(case, torch.float32, torch.nan)
+        self.check(replace(case, normalizer="1.5"), torch.float32, -torch.inf)
+        # What comes before a bell that multiplies scores is in the gradient of its variance.
+        before = replace(case, patterns=("left",), weights=(weight, "head_bell"))
+        self.check(before, torch.float32, torch.inf)
+
     # --- gradients, dropout, determinism ---
 
     def test_double_backward_raises(self) -> None:
@@ -390,3 +450,99 @@ class BackendContract:
         for other in runs[1:]:
             for name, value in runs[0].items():
                 assert torch.equal(value, other[name]), name
+
+
+TWO_WALKS = Size(batch=1, key_heads=1, n=70, m=70)
+
+
+class DigitsContract(BackendContract):
+    """What holds besides of a backend that keeps the digits of a row's limit in both passes, and
+    knows which rows of several walks have all that counts in one.
+    """
+
+    @pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
+    @pytest.mark.parametrize("normalizer", [*NORMALIZERS, "1.0001"])
+    @pytest.mark.parametrize("steep", [3e2, 3e3])
+    def test_large_scores(self, steep: float, normalizer: str, dtype: torch.dtype) -> None:
+        if dtype == torch.float16 and steep > 1e3:
+            return  # Gradients of keys would be past its end.
+        self.check_scores(steep, normalizer, dtype)
+
+    @pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
+    @pytest.mark.parametrize("steep", [1.0, 3e2, 1e5, 1e10, 1e20])
+    def test_rows_in_two_walks(self, steep: float, dtype: torch.dtype) -> None:
+        """Of which one may have all that counts."""
+        if steep < torch.finfo(dtype).max / 100:
+            self.check(Case(TWO_WALKS, ("window", "strided"), dropout=0.3, steep=steep), dtype)
+            global_row = Case(TWO_WALKS, ("window", "global"), padding=True, steep=steep)
+            self.check(global_row, dtype)
+
+    @pytest.mark.parametrize("dtype", FLOATS, ids=str)
+    @pytest.mark.parametrize("steep", [5.0, 10.0, 30.0])
+    def test_rows_mostly_in_one_of_two_walks(self, steep: float, dtype: torch.dtype) -> None:
+        for seed in range(3):
+            case = Case(TWO_WALKS, ("window", "strided"), steep=steep, seed=seed)
+            self.check(case, dtype)
+
+    def test_a_small_share_of_a_large_value_in_another_walk(self) -> None:
+        """What it adds to the gradients is not lost in the rounding of all the others' shares."""
+        q, k, v = (self.normal(1, 1, 70, 8) for _ in range(3))
+        at = torch.arange(70, device=self.device)
+        far = ((at[:, None] - at).abs() > 3) * -18.0
+        with torch.no_grad():
+            q *= 0.3
+            v[:, :, 0] *= 1e6
+        # Of rows in which that key is in the other walk.
+        grad = torch.randn_like(q) * (at % 7 == 0)[:, None] * (at > 3)[:, None]
+
+        def gradients(dtype: torch.dtype, backend: Any) -> tuple[torch.Tensor, ...]:
+            leaves = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]
+            weight = Bias(far.to(dtype)[None, None])
+            y = ls.attention(*leaves, Window(3, 3) | Strided(7), weight=weight, backend=backend)
+            return torch.autograd.grad(y, leaves, grad.to(dtype))
+
+        want = gradients(torch.float64, "reference")
+        for have, right in zip(gradients(torch.float32, self.backend), want, strict=True):
+            assert (have - right).abs().max() <= 1e-6 * right.abs().max()
+
+    @pytest.mark.parametrize("normalizer", [Softmax(), Sparsemax(), Entmax(1.5)], ids=str)
+    @pytest.mark.parametrize("height", [1e9, -1e12, -1e20])
+    def test_equal_large_scores(self, height: float, normalizer: ls.normalizers.Normalizer) -> None:
+        """Of numbers so large no digit is left that a score could differ in."""
+        q, k, v = (self.normal(1, 2, 70, 8) for _ in range(3))
+        bias = torch.full((1, 1, 70, 70), height, device=self.device, requires_grad=True)
+        y = self.attention(q, k, v, weight=Bias(bias), normalizer=normalizer)
+        grad = torch.randn_like(y)
+        to_v, to_bias = torch.autograd.grad(y, (v, bias), grad)
+        torch.testing.assert_close(y, v.mean(2, keepdim=True).expand_as(y))
+        torch.testing.assert_close(to_v, grad.mean(2, keepdim=True).expand_as(to_v))
+        wanted = torch.zeros_like(bias, dtype=torch.float64, requires_grad=True)
+        options = {"weight": Bias(wanted), "normalizer": normalizer, "backend": "reference"}
+        flat = ls.attention(q.double() * 0, k.double(), v.double(), **options)  # type: ignore[arg-type]
+        (want,) = torch.autograd.grad(flat, wanted, grad.double())
+        torch.testing.assert_close(to_bias, want.float())
+
+    @pytest.mark.parametrize("height", [1e9, -1e12, -1e20])
+    def test_shares_of_equal_large_scores_in_two_walks(self, height: float) -> None:
+        """Together they are 1, whatever is left of their digits."""
+        q, k, ones = self.normal(1, 2, 70, 8), self.normal(1, 2, 70, 8), torch.ones(1, 2, 70, 1)
+        bias = Bias(torch.full((1, 1, 70, 70), height, device=self.device))
+        pattern = Window(3, 3) | Strided(7)
+        y = self.attention(q, k, ones.to(self.device), pattern=pattern, weight=bias)
+        assert (y - 1).abs().max() <= 1e-6
+
+    @pytest.mark.parametrize("height", [1e6, -1e9])
+    def test_equal_large_scores_in_two_walks(self, height: float) -> None:
+        """As far as the log-sum-exps by which the walks are joined have digits for their counts."""
+        q, k, v = (self.normal(1, 2, 70, 8) for _ in range(3))
+        grad = torch.randn_like(v)
+        pattern = Window(3, 3) | Strided(7)
+
+        def gradients(x: torch.Tensor, own: float, backend: Any) -> tuple[torch.Tensor, ...]:
+            bias = torch.full((1, 1, 70, 70), own, device=x.device, dtype=x.dtype)
+            y = ls.attention(q.to(x) * 0, k.to(x), x, pattern, weight=Bias(bias), backend=backend)
+            return y, *torch.autograd.grad(y, x, grad.to(x))
+
+        want = gradients(v.detach().double().requires_grad_(), 0.0, "reference")
+        for have, right in zip(gradients(v, height, self.backend), want, strict=True):
+            torch.testing.assert_close(have, right.float(), rtol=1e-5, atol=1e-6)

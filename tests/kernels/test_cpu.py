@@ -10,18 +10,18 @@ import torch
 
 import longspan as ls
 from longspan.kernels import cpu
-from longspan.kernels.cpu import launch
+from longspan.kernels.cpu import launch, request
 from longspan.patterns import Global, Window
-from longspan.weights import Bell
+from longspan.weights import Bell, RelativePosition
 
-from ..problems import Case
-from .contract import BackendContract
+from ..problems import Case, Size
+from .contract import DigitsContract, agrees
 
 pytestmark = pytest.mark.skipif(not cpu.available(), reason="the compiled part was not built")
 
 
 @pytest.mark.parametrize("instructions", cpu.instruction_sets(), scope="class")
-class TestCpuBackend(BackendContract):
+class TestCpuBackend(DigitsContract):
     backend = "cpu"
 
     @pytest.fixture(autouse=True)
@@ -29,14 +29,14 @@ class TestCpuBackend(BackendContract):
         monkeypatch.setattr(launch, "INSTRUCTIONS", instructions)
         yield
 
-    def check(self, case: Case, dtype: torch.dtype) -> None:
+    def check(self, case: Case, dtype: torch.dtype, unseen: float | None = None) -> None:
         relative = sum("relative" in name for name in case.weights)
         if dtype == torch.float64 or relative > 1:
             # What it refuses, it must say.
             with pytest.raises(ValueError, match="backend='cpu' does not take this call"):
                 case.build(dtype).run(self.backend)
             return
-        super().check(case, dtype)
+        super().check(case, dtype, unseen)
 
 
 def test_auto_takes_it() -> None:
@@ -52,6 +52,29 @@ def test_unknown_instruction_sets_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     q = torch.randn(1, 1, 9, 4)
     with pytest.raises(ValueError, match="mmx"):
         ls.attention(q, q, q, backend="cpu")
+
+
+@pytest.mark.parametrize("weight", ["bias", "key_bias", "row_bias", "shared_bias"])
+def test_gradients_of_large_biases(weight: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "MOST_WIDE", 0)
+    case = Case(Size(n=90, m=90), ("window", "global"), weights=(weight,))
+    assert list(agrees(case, torch.float32, "cpu", "cpu")) == []
+
+
+@pytest.mark.parametrize("name", ["cpu", "torch", "reference"])
+def test_encodings_that_no_pair_reads(name: Any) -> None:
+    """NaN there stays there, though offsets like these are between rows and keys of one tile."""
+    torch.manual_seed(0)
+    leaves = [torch.randn(1, 2, 60, 8, requires_grad=True) for _ in range(3)]
+    positions = torch.randn(2, 201, 8)
+    found = []
+    for unread in (0.0, torch.nan):
+        positions[:, [80, 120]] = unread
+        table = positions.clone().requires_grad_()
+        y = ls.attention(*leaves, Window(3, 3), weight=RelativePosition(table), backend=name)
+        found.append(torch.autograd.grad(y.square().sum(), [*leaves, table]))
+    for have, want in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(have, want)
 
 
 @pytest.mark.parametrize("name", ["auto", "torch"])

@@ -19,15 +19,15 @@ from longspan.normalizers import Entmax
 from longspan.patterns import Causal, Full, Global, Pattern, SameDocument, Strided, Window
 from longspan.weights import Bell, DistanceBias, RelativePosition
 
-from .contract import BackendContract
+from .contract import DigitsContract
 
 
-class TestTorchBackend(BackendContract):
+class TestTorchBackend(DigitsContract):
     backend = "torch"
 
 
 @pytest.mark.gpu
-class TestTorchBackendOnGPU(BackendContract):
+class TestTorchBackendOnGPU(DigitsContract):
     backend = "torch"
     device = "cuda"
 

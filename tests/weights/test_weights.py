@@ -40,7 +40,13 @@ def inputs(n: int, m: int) -> tuple[Tensor, Tensor]:
 def place_of(q: Tensor, k: Tensor) -> Place:
     n, m = q.shape[2], k.shape[2]
     i, j = torch.arange(m - n, m)[:, None], torch.arange(m)
-    return Place(j - i, q, lambda rows: rows @ k.transpose(-1, -2), 0.7)
+
+    def meet_at(rows: Tensor, table: Tensor, index: Tensor) -> Tensor:
+        return torch.einsum(
+            "bhnd,hnmd->bhnm", rows, table[:, index].expand(rows.shape[1], -1, -1, -1)
+        )
+
+    return Place(j - i, q, lambda rows: rows @ k.transpose(-1, -2), meet_at, 0.7)
 
 
 def written_out(formula: Callable[[int, int, int, int, int], float], n: int, m: int) -> Tensor:

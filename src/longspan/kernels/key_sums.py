@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..fixed_order import add_at
 from ..layout import TILE, Plan, Walk
-from .problem import Problem
+from .problem import SUM_BYTES, Problem
 from .products import over_seen
-from .tile import SUM_BYTES, KeyHeads, Tile
+from .tile import KeyHeads, Tile
 
 __all__ = ["KeySums", "SlotSums", "key_heads_at_once"]
 

@@ -14,6 +14,7 @@ from ..weights.conversions import NARROWEST
 
 __all__ = [
     "ALPHA",
+    "SUM_BYTES",
     "AlibiTerm",
     "BellReach",
     "BellTerm",
@@ -29,6 +30,9 @@ __all__ = [
     "limits_dtype",
 ]
 
+
+# The most that one buffer takes: what is summed over a whole walk may have so much.
+SUM_BYTES = 32 << 20
 
 # How the gradient of α is asked for, beside the terms' (number, name).
 ALPHA = (-1, "alpha")

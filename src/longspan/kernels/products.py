@@ -47,7 +47,7 @@ def over_seen(p: Tensor, seen: Tensor, x: Tensor, *, finite: bool | None = None)
 
 
 def meet(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
-    """q @ kᵀ, `(…, R, L)`; what is not seen has no gradient."""
+    """q @ kᵀ, `(…, R, L)`; what is not seen is 0 and has no gradient."""
     return _Meet.apply(q, k, seen)
 
 
@@ -60,7 +60,7 @@ class _Meet(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
         ctx.save_for_backward(q, k, seen)
-        return q @ k.transpose(-1, -2)
+        return torch.where(seen, q @ k.transpose(-1, -2), 0)
 
     @staticmethod
     @once_differentiable

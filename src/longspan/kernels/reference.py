@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..fixed_order import lookup, spread
 from ..normalizers import Normalizer
 from ..weights import Place, Weight
 from .philox import keep
@@ -52,21 +53,42 @@ def probabilities(q: Tensor, k: Tensor, problem: DenseProblem) -> tuple[Tensor, 
     n, m = q.shape[2], k.shape[2]
     i = torch.arange(m - n, m, device=q.device)[:, None]
     j = torch.arange(m, device=q.device)[None, :]
-    place = Place(j - i, q, lambda rows: meet(rows, k, problem.exists), problem.scale)
-    scores = problem.scale * place.meet(q)
-    exists, factor = problem.exists, None
-    for weight, exempt in zip(problem.weights, problem.exempt, strict=True):
-        changed = weight.on_scores(scores, place)
-        scores = changed if exempt is None else torch.where(exempt, scores, changed)
-        own = weight.on_probabilities(place)
-        if own is not None:
-            own = own if exempt is None else torch.where(exempt, 1, own)
-            factor = own if factor is None else factor * own
+    exists = problem.exists
+    for weight in problem.weights:
         kept = weight.keeps()
         exists = exists if kept is None else exists & kept
+    # What no pair reads is taken out before anything is computed from it, and pairs that do not
+    # exist have a score of 0 throughout: of a NaN there 0 times a gradient would be NaN again.
+    q = torch.where(exists.any(-1, keepdim=True), q, 0)
+    place = Place(
+        j - i,
+        q,
+        lambda rows: meet(rows, k, exists),
+        lambda rows, table, index: _meet_at(rows, table, index, exists),
+        problem.scale,
+    )
+    scores, factor = problem.scale * place.meet(q), None
+    for weight, exempt in zip(problem.weights, problem.exempt, strict=True):
+        acts = exists if exempt is None else exists & ~exempt
+        scores = torch.where(acts, weight.on_scores(scores, place), scores)
+        own = weight.on_probabilities(place)
+        if own is not None:
+            own = torch.where(acts, own, 1)
+            factor = own if factor is None else factor * own
     p = problem.normalizer.probabilities(scores, exists)
     p = torch.where(exists, p if factor is None else p * factor, 0)
     return p, exists.expand(p.shape)
+
+
+def _meet_at(rows: Tensor, table: Tensor, index: Tensor, exists: Tensor) -> Tensor:
+    """For every pair its row · table[index]; what no pair of a row reads has no gradient."""
+    (batch, heads, n, d), length = rows.shape, table.shape[1]
+    # One place more, for pairs that do not exist.
+    read = exists.new_zeros(*exists.shape[:2], n, length + 1)
+    read = read.scatter(-1, torch.where(exists, index, length), True)[..., :length]
+    every = meet(rows, spread(table, (batch, heads, length, d)), read)  # (B, H, N, L)
+    row = torch.arange(n, device=index.device)[:, None]
+    return lookup(every.flatten(2), row * length + index)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, problem: DenseProblem) -> Tensor:

@@ -13,10 +13,7 @@ from ..layout import TILE, Group, Plan, Walk, plan_of
 from .problem import Problem, Term
 from .products import over_seen
 
-__all__ = ["SUM_BYTES", "KeyHeads", "Tile", "buffer_bytes", "plan_for", "tiles_of"]
-
-# The most that one buffer takes. Sums live through a whole walk, so theirs are this large.
-SUM_BYTES = 32 << 20
+__all__ = ["KeyHeads", "Tile", "buffer_bytes", "plan_for", "tiles_of"]
 
 
 def buffer_bytes(device: torch.device) -> int:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..fixed_order import add_at, row_sum
 from .problem import (
+    SUM_BYTES,
     AlibiTerm,
     BellTerm,
     BiasTerm,
@@ -25,7 +26,7 @@ from .problem import (
     RelativeTerm,
     Term,
 )
-from .tile import SUM_BYTES, Tile, buffer_bytes
+from .tile import Tile, buffer_bytes
 
 __all__ = ["Gradients", "TileTerm", "tile_terms"]
 
@@ -275,6 +276,11 @@ class RelativeTile(TileTerm):
         flat = self.term.positions.flatten(0, 1)
         return flat[self.index(keys)]  # (P, G, R, L', D)
 
+    def of_pairs(self, part: Tensor, vectors: Tensor, keys: slice) -> Tensor:
+        """part·vectors of each pair `(P, G, R, L', D)`; 0 where it is not seen, also times NaN."""
+        each = part * vectors
+        return each if self.tile.finite else torch.where(self.tile.seen[..., keys, None], each, 0)
+
     def forward(self, s: Tensor) -> Tensor:
         q = self.queries()[..., None, :]
         added = torch.empty_like(s)
@@ -293,9 +299,9 @@ class RelativeTile(TileTerm):
         seen = torch.zeros_like(self.tile.q)
         for keys in self.steps():
             part = scaled[..., keys, None]
-            seen += (part * self.encodings(keys)).sum(-2)
+            seen += self.of_pairs(part, self.encodings(keys), keys).sum(-2)
             if gradients.wants(term, "positions"):
-                each = (part * q[..., None, :]).flatten(0, -2)
+                each = self.of_pairs(part, q[..., None, :], keys).flatten(0, -2)
                 add_at(total, self.index(keys).expand(part.shape[:-1]).flatten(), each)
         to_q += seen
         if gradients.wants(term, "position_bias"):

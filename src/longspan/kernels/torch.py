@@ -19,7 +19,7 @@ from ..fixed_order import add_at, row_sum
 from ..normalizers.tsallis import above, alpha_gradient, exponential, score_gradient, threshold
 from .key_sums import KeySums, SlotSums, key_heads_at_once
 from .philox import keep
-from .problem import ALPHA, Problem
+from .problem import ALPHA, Problem, RelativeTerm
 from .products import all_finite
 from .tile import Tile, plan_for, tiles_of
 from .tile_terms import Gradients, TileTerm, tile_terms
@@ -69,7 +69,8 @@ def backward(
     several = len(problem.layout.walks) > 1
     dq = torch.zeros_like(q, dtype=problem.wide if several else q.dtype)
     dk, dv = torch.zeros_like(k), torch.zeros_like(v)
-    finite = all_finite(q, k, v, grad)
+    learned = [t.positions for t in problem.terms if isinstance(t, RelativeTerm)]
+    finite = all_finite(q, k, v, grad, *learned)
     saved = _Saved(out, limits, grad, dq, Gradients(problem, wanted))
     for which in key_heads_at_once(problem):
         sums = KeySums(problem, which, dk, dv)
@@ -158,10 +159,27 @@ def _merged(
     if not problem.layout.merged:
         new = limit != -math.inf
         return torch.where(new[..., None], y, old_y.to(y.dtype)), torch.where(new, limit, old_limit)
-    both = torch.logaddexp(limit, old_limit)
-    safe = torch.where(both == -math.inf, 0, both)
-    share, old_share = ((x - safe).exp()[..., None].to(y.dtype) for x in (limit, old_limit))
-    return share * y + old_share * old_y, both
+    larger = torch.maximum(limit, old_limit)
+    safe = torch.where(larger == -math.inf, 0, larger)
+    own, other = (limit - safe).exp(), (old_limit - safe).exp()
+    total = torch.where(own + other == 0, 1, own + other)
+    share, old_share = ((x / total)[..., None].to(y.dtype) for x in (own, other))
+    return share * y + old_share * old_y, larger + total.log()
+
+
+def _merged_mean(p: Tensor, dp: Tensor, grad: Tensor, out: Tensor) -> Tensor:
+    """The mean of dp under p over all of a row, `(P, G, R, 1)`, which may have pairs elsewhere.
+
+    The output tells it. But where all of the row is here, as far as the output can tell, it is
+    summed over the pairs: of a single one nothing may be left but 0, and the output's rounding
+    would be, times queries of any size.
+    """
+    total, here = row_sum(p, keepdim=True), row_sum(p * dp, keepdim=True)
+    each = grad * out.to(grad.dtype)
+    told, size = each.sum(-1, keepdim=True), each.abs().sum(-1, keepdim=True)
+    whole = total >= 1 - 2 * torch.finfo(p.dtype).eps
+    whole &= (here - told).abs() <= 2 * torch.finfo(out.dtype).eps * size
+    return torch.where(whole, here / torch.where(total == 0, 1, total), told)
 
 
 def _backward_tile(tile: Tile, slots: SlotSums, saved: _Saved, whole: bool) -> None:
@@ -180,9 +198,7 @@ def _backward_tile(tile: Tile, slots: SlotSums, saved: _Saved, whole: bool) -> N
     dp = da if after.factor is None else da * after.factor
     dp = dp if after.kept is None else torch.where(after.kept, dp, 0) / (1 - problem.dropout)
     if problem.layout.merged:
-        # The rest of the row is elsewhere; the sum over all of it is known from the output.
-        mean = (grad * saved.out[tile.at].to(problem.wide)).sum(-1, keepdim=True)
-        ds = p * (dp - mean)
+        ds = p * (dp - _merged_mean(p, dp, grad, saved.out[tile.at]))
     else:
         ds = score_gradient(p, dp, alpha)
     ds = torch.where(tile.seen, ds, 0)

@@ -22,12 +22,15 @@ class Place(NamedTuple):
         offset: j − i of every pair, int64 `(N, M)`.
         q: queries `(B, H, N, D)`.
         meet: gives rows `(B, H, N, D)` · kᵀ, without a gradient for pairs that do not exist.
+        meet_at: gives for every pair its row · table[index], of a table `(H|1, L, D)` and an index
+            `(N, M)`, without a gradient for pairs that do not exist.
         scale: what the scores were multiplied by.
     """
 
     offset: Tensor
     q: Tensor
     meet: Callable[[Tensor], Tensor]
+    meet_at: Callable[[Tensor, Tensor, Tensor], Tensor]
     scale: float
 
 

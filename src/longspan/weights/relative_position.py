@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ..errors import broadcasts, describe, need_tensor
-from ..fixed_order import lookup, spread
+from ..fixed_order import spread
 from .base import Place, Weight
 from .biases import table_index, table_right
 
@@ -66,10 +65,7 @@ class RelativePosition(Weight):
         if self.position_bias is not None:
             rows = rows + spread(self.position_bias.to(dtype)[:, None], rows.shape)
         index = table_index(place.offset, self.positions.shape[1], self.right)
-        every = rows @ self.positions.to(dtype).transpose(-1, -2)  # (B, H, N, L)
-        n, length = every.shape[2:]
-        row = torch.arange(n, device=index.device)[:, None]
-        added = lookup(every.flatten(2), row * length + index)
+        added = place.meet_at(rows, self.positions.to(dtype), index)
         if self.content_bias is not None:
             added = added + place.meet(spread(self.content_bias.to(dtype)[:, None], rows.shape))
         return scores + place.scale * added

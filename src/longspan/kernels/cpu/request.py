@@ -15,6 +15,7 @@ from torch import Tensor
 from ...layout import TILE, Layout, Order, Part, TileList, Walk
 from ..problem import (
     ALPHA,
+    SUM_BYTES,
     AlibiTerm,
     BellTerm,
     BiasTerm,
@@ -29,6 +30,9 @@ __all__ = ["Request"]
 
 BELLS = {"bias": 0, "score": 1, "weight": 2}
 RAMP, BIAS, DISTANCE, ALIBI, RELATIVE = 3, 4, 5, 6, 7
+
+# The most numbers of a bias whose gradient is summed in float64.
+MOST_WIDE = SUM_BYTES // 8
 
 Wanted = frozenset[tuple[int, str]]
 
@@ -59,6 +63,7 @@ class Request:
             "alpha": alpha if isinstance(alpha, float) else 0.0,
             "alphas": None if isinstance(alpha, float) else self.per_head(alpha),
             "scale": problem.scale,
+            "rounding": torch.finfo(problem.q.dtype).eps,
             "dropout": problem.dropout,
             "seed": 0 if problem.seed is None else int(problem.seed),
             "fills_rows": fills_rows(layout),
@@ -207,9 +212,10 @@ class Request:
             bias = torch.where(gone, -torch.inf, bias.float())
         if (term.number, "tensor") in self.wanted:
             bias = bias.contiguous()
-            total = torch.zeros_like(bias)
+            small = bias.numel() <= MOST_WIDE
+            total = torch.zeros_like(bias, dtype=torch.float64 if small else torch.float32)
             self.sums[term.number, "tensor"] = total
-            fields["table_gradient"] = total.data_ptr()
+            fields["sum_gradient" if small else "table_gradient"] = total.data_ptr()
             self.join_samples |= bias.shape[0] == 1
             self.join_heads |= bias.shape[1] == 1
         fields |= {"kind": BIAS, "table": self.address(bias), "strides": _strides(bias)}

@@ -332,16 +332,34 @@ static bool is_plain(const Block& block) {
     return true;
 }
 
-constexpr double kLog2E = 1.4426950408889634;
-
-// A number in two floats, the second what the first rounds away.
-struct Halves {
-    float high, low;
+// A row's limit in two floats, the second what the first rounds away.
+struct Limit {
+    float whole, rest;
 };
-LONGSPAN_INLINE Halves halves(double x) {
-    const float high = static_cast<float>(x);
-    return {high, static_cast<float>(x - high)};
+LONGSPAN_INLINE Limit split(double limit) {
+    const float whole = static_cast<float>(limit);
+    return {whole, static_cast<float>(limit - whole)};
 }
 
-// -inf, where no pair is, as a number that products with both halves of another can bear.
-LONGSPAN_INLINE vf floored(vf x) { return most(x, all(-3e38f)); }
+// e^(x - rest), for what is hardly above 0, cheaper than exp: log2(e) in two floats, like a limit. Scores
+// themselves must not come into such a product: they may be large, and then it is not the number that
+// the limit was made of.
+LONGSPAN_INLINE vf exp_above(vf x, float rest) {
+    constexpr float kLog2E = 1.44269502f, kBeyond = 1.92596299e-8f;
+    return exp2(x * kLog2E + (x * kBeyond - rest * kLog2E));
+}
+
+// Of a row whose scores are finished, for sparsemax and entmax: those that can have a share, and the
+// limit, counted from the largest; NaN where that is.
+static Candidates limit_of_row(const Block& block, int64_t r, const float* x, float top,
+                             const Normalizer& normalizer, float guess) {
+    Candidates row = {block.w->chosen.room<float>(block.columns + 2 * kWidth), 0,
+                      -1.000001f / normalizer.epsilon, NAN};
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Span& span = block.span(r, s);
+        row.count = candidates(x, down(span.low, kWidth), span.high, top, row.bound, row.values,
+                               row.count);
+    }
+    if (top == top) find_limit(normalizer, row, guess);
+    return row;
+}

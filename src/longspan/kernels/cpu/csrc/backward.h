@@ -38,14 +38,16 @@ static void apply_backward(const Block& block, const Term& term, int64_t r, cons
             total += sum(sums);
             break;
         }
-        case Kind::bias:
-            if (term.table_gradient != nullptr) {
-                float* bias =
-                    term.table_gradient + block.b * term.batch + block.h * term.head + row * term.row;
+        case Kind::bias: {
+            const int64_t own = block.b * term.batch + block.h * term.head + row * term.row;
+            if (term.sum_gradient != nullptr)
                 for (int64_t c = span.low; c < span.high; c++)
-                    bias[static_cast<int64_t>(positions[c]) * term.key] += ds[c];
-            }
+                    term.sum_gradient[own + static_cast<int64_t>(positions[c]) * term.key] += ds[c];
+            else if (term.table_gradient != nullptr)
+                for (int64_t c = span.low; c < span.high; c++)
+                    term.table_gradient[own + static_cast<int64_t>(positions[c]) * term.key] += ds[c];
             break;
+        }
         case Kind::distance:
             if (term.sum_gradient != nullptr) {
                 double* table =
@@ -101,17 +103,32 @@ static void add_total(const Block& block, const Term& term, int64_t row, double 
     to += static_cast<float>(gradient);
 }
 
+// The mean of the gradients under p as the output tells it, and how much of it may be rounding.
+struct Told {
+    float mean, doubt;
+};
+
+// The mean of the gradients under p. Where a row may have more pairs in another walk it is told by the
+// output, unless what is here is all of it as far as the output can tell: of a single pair nothing may
+// be left but 0, and the output's rounding would be, times queries of any size.
+LONGSPAN_INLINE float mean_of(float weighted, float total, const Told* told) {
+    constexpr float kAll = 1 - 0x1p-22f;
+    if (told != nullptr && !(total >= kAll && std::fabs(weighted - told->mean) <= told->doubt))
+        return told->mean;
+    return total == 0 ? 0 : weighted / total;
+}
+
 // p in x's place and the gradient before the mean is taken off in ds's; then both finished.
 template <Shape kShape>
 static double row_gradient(const Block& block, int64_t r, float* x, float* ds, const float* kept,
-                           double limit, float epsilon, const float* given_mean, bool wants_alpha) {
-    const float whole = static_cast<float>(limit), rest = static_cast<float>(limit - whole);
+                           const Limit& limit, float epsilon, const Told* told,
+                           bool wants_alpha) {
     float* scratch = block.w->chosen.room<float>(2 * block.columns + 2 * kWidth);
     vf weighted{}, slopes{};
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Span& span = block.span(r, s);
         for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
-            const vf score = load(x + c), y = score - whole - rest;
+            const vf score = load(x + c), y = score - limit.whole - limit.rest;
             const vi real = score != -INFINITY;
             const Value value = value_of<kShape>(y, epsilon);
             vf g = load(ds + c);
@@ -128,7 +145,7 @@ static double row_gradient(const Block& block, int64_t r, float* x, float* ds, c
         }
     }
     const float total = sum(slopes);
-    const float mean = given_mean != nullptr ? *given_mean : (total == 0 ? 0 : sum(weighted) / total);
+    const float mean = mean_of(sum(weighted), total, told);
     vf alphas{};
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Span& span = block.span(r, s);
@@ -148,24 +165,19 @@ static double row_gradient(const Block& block, int64_t r, float* x, float* ds, c
 
 // The same for rows without weights, holes or dropout, whose scores are still raw: two passes do it.
 template <Shape kShape>
-static void plain_row_gradient(const Block& block, int64_t r, float* x, float* ds, double limit,
-                               float epsilon, const float* given_mean) {
+static void plain_row_gradient(const Block& block, int64_t r, float* x, float* ds,
+                               const Limit& limit, float epsilon, const Told* told) {
     const float scale = block.problem->scale;
-    const float whole = static_cast<float>(limit), rest = static_cast<float>(limit - whole);
-    const Halves turns = halves(scale * kLog2E), shift = halves(limit * kLog2E);
     vf weighted{}, slopes{};
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Span& span = block.span(r, s);
         for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
-            vf raw = load(x + c);
+            const vf above = rounded(load(x + c) * scale) - limit.whole;
             Value value;
-            if constexpr (kShape == Shape::softmax) {
-                raw = floored(raw);
-                value.p = exp2((raw * turns.high - shift.high) + (raw * turns.low - shift.low));
-                value.slope = value.p;
-            } else {
-                value = value_of<kShape>(raw * scale - whole - rest, epsilon);
-            }
+            if constexpr (kShape == Shape::softmax)
+                value.p = value.slope = exp_above(above, limit.rest);
+            else
+                value = value_of<kShape>(above - limit.rest, epsilon);
             vf g = load(ds + c);
             if (c < span.low || c + kWidth > span.high) {
                 const vi real = inside(c, span.low, span.high);
@@ -179,7 +191,7 @@ static void plain_row_gradient(const Block& block, int64_t r, float* x, float* d
         }
     }
     const float total = sum(slopes);
-    const float mean = given_mean != nullptr ? *given_mean : (total == 0 ? 0 : sum(weighted) / total);
+    const float mean = mean_of(sum(weighted), total, told);
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Span& span = block.span(r, s);
         for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
@@ -192,12 +204,33 @@ static void plain_row_gradient(const Block& block, int64_t r, float* x, float* d
     }
 }
 
-// The mean of the gradients under p, from the output: for rows whose rest is in another walk.
-LONGSPAN_INLINE float mean_from_output(const Block& block, int64_t row, const float* grad) {
+LONGSPAN_INLINE Told mean_from_output(const Block& block, int64_t row, const float* grad) {
     const float* y = block.problem->out.at(block.b, block.h, row);
-    double dot = 0;
-    for (int64_t d = 0; d < block.problem->v.size; d++) dot += static_cast<double>(y[d]) * grad[d];
-    return static_cast<float>(dot);
+    double dot = 0, size = 0;
+    for (int64_t d = 0; d < block.problem->v.size; d++) {
+        const double part = static_cast<double>(y[d]) * grad[d];
+        dot += part;
+        size += std::fabs(part);
+    }
+    return {static_cast<float>(dot), static_cast<float>(2 * size * block.problem->rounding)};
+}
+
+// So large a limit has no digits for what pairs of equal scores add to it: it is found anew, but in rows
+// that have pairs in other walks.
+constexpr double kFar = 1e8;
+
+// The limit of a row whose scores are finished, counted from the largest.
+static float limit_from_top(const Block& block, int64_t r, const float* x, float top,
+                            const Normalizer& normalizer) {
+    if (normalizer.shape != Shape::softmax)
+        return limit_of_row(block, r, x, top, normalizer, 0).limit;
+    vf totals{};
+    for (int64_t s = 0; s < block.segment_count; s++) {
+        const Span& span = block.span(r, s);
+        for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth)
+            totals += exp(load(x + c) - top);
+    }
+    return std::log(sum(totals));
 }
 
 static void backward_block(const Problem& problem, Workspace& w, int64_t walk, int64_t b, int64_t h,
@@ -250,17 +283,19 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
     for (int64_t r = 0; r < block.rows; r++) {
         const int64_t row = block.row_of(r);
         float *x = scores + r * block.stride, *ds = gradients + r * block.stride;
-        const double limit = problem.limits.at(b, h, row);
-        if (plain && limit != -INFINITY) {
-            float mean = 0;
+        const double known = problem.limits.at(b, h, row);
+        Limit limit = split(known);
+        const bool far = std::fabs(known) > kFar && !problem.merged;
+        if (plain && known != -INFINITY && !far) {
+            Told mean{};
             if (problem.merged) mean = mean_from_output(block, row, grads.data + r * grads.row);
-            const float* given = problem.merged ? &mean : nullptr;
+            const Told* told = problem.merged ? &mean : nullptr;
             if (normalizer.shape == Shape::softmax)
-                plain_row_gradient<Shape::softmax>(block, r, x, ds, limit, 0, given);
+                plain_row_gradient<Shape::softmax>(block, r, x, ds, limit, 0, told);
             else if (normalizer.shape == Shape::entmax15)
-                plain_row_gradient<Shape::entmax15>(block, r, x, ds, limit, 0.5f, given);
+                plain_row_gradient<Shape::entmax15>(block, r, x, ds, limit, 0.5f, told);
             else
-                plain_row_gradient<Shape::sparsemax>(block, r, x, ds, limit, 1.f, given);
+                plain_row_gradient<Shape::sparsemax>(block, r, x, ds, limit, 1.f, told);
             clear_outside(block, r, x, true);
             clear_outside(block, r, ds, true);
             continue;
@@ -279,6 +314,7 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
             clear_outside(block, r, ds, true);
             continue;
         }
+        if (far) limit = {top, limit_from_top(block, r, x, top, normalizer)};
         float* kept = nullptr;
         if (several) {
             kept = w.kept.room<float>(2 * block.columns + 2 * kWidth);
@@ -286,11 +322,11 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
                 if (block.span(r, s).high > block.span(r, s).low)
                     find_multipliers(block, r, block.segments[s], block.span(r, s), kept);
         }
-        float mean = 0;
-        const float* given = nullptr;
+        Told mean{};
+        const Told* told = nullptr;
         if (problem.merged) {
             mean = mean_from_output(block, row, grads.data + r * grads.row);
-            given = &mean;
+            told = &mean;
         }
         // A factor's gradient needs the plain one, which is about to be overwritten.
         float* before = nullptr;
@@ -310,19 +346,19 @@ static void backward_block(const Problem& problem, Workspace& w, int64_t walk, i
         switch (normalizer.shape) {
             case Shape::softmax:
                 to_alpha = row_gradient<Shape::softmax>(block, r, x, ds, kept, limit,
-                                                        wants_alpha ? alpha - 1 : 0, given, wants_alpha);
+                                                        wants_alpha ? alpha - 1 : 0, told, wants_alpha);
                 break;
             case Shape::entmax15:
-                to_alpha = row_gradient<Shape::entmax15>(block, r, x, ds, kept, limit, 0.5f, given,
+                to_alpha = row_gradient<Shape::entmax15>(block, r, x, ds, kept, limit, 0.5f, told,
                                                          wants_alpha);
                 break;
             case Shape::sparsemax:
-                to_alpha = row_gradient<Shape::sparsemax>(block, r, x, ds, kept, limit, 1.f, given,
+                to_alpha = row_gradient<Shape::sparsemax>(block, r, x, ds, kept, limit, 1.f, told,
                                                           wants_alpha);
                 break;
             default:
                 to_alpha = row_gradient<Shape::general>(block, r, x, ds, kept, limit,
-                                                        normalizer.epsilon, given, wants_alpha);
+                                                        normalizer.epsilon, told, wants_alpha);
         }
         if (wants_alpha) problem.alpha_gradient[b * problem.heads + h] += to_alpha;
         if (several) {

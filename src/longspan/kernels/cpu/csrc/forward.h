@@ -32,13 +32,10 @@ static float plain_shares(const Block& block, int64_t r, float* x, float& top) {
     }
     top = top_or_nan(block, r, x, largest(tops)) * scale;
     if (top == -INFINITY) return 0;
-    const Halves turns = halves(scale * kLog2E);
-    const float shift = static_cast<float>(top * kLog2E);
     for (int64_t s = 0; s < block.segment_count; s++) {
         const Span& span = block.span(r, s);
         for (int64_t c = down(span.low, kWidth); c < span.high; c += kWidth) {
-            const vf raw = floored(load(x + c));
-            const vf p = exp2(raw * turns.high + (raw * turns.low - shift));
+            const vf p = exp_above(rounded(load(x + c) * scale) - top, 0);
             totals += p;
             store(x + c, p);
         }
@@ -103,17 +100,8 @@ static void forward_block(const Problem& problem, Workspace& w, int64_t walk, in
             total = softmax_shares(block, r, x, top);
             limit = std::log(total);
         } else {
-            Candidates row = {w.chosen.room<float>(block.columns + 2 * kWidth), 0,
-                              -1.000001f / normalizer.epsilon, NAN};
-            for (int64_t s = 0; s < block.segment_count; s++) {
-                const Span& span = block.span(r, s);
-                row.count = candidates(x, down(span.low, kWidth), span.high, top, row.bound,
-                                       row.values, row.count);
-            }
-            if (top == top) {
-                find_limit(normalizer, row, guess);
-                guess = row.limit;
-            }
+            Candidates row = limit_of_row(block, r, x, top, normalizer, guess);
+            if (top == top) guess = row.limit;
             limit = row.limit;
             total = shares_of(normalizer, row);
             int64_t count = 0;
@@ -153,12 +141,12 @@ static void forward_block(const Problem& problem, Workspace& w, int64_t walk, in
         }
         if (problem.merged && limit != -INFINITY) {
             // Another walk had pairs of this row: both results, by their shares.
-            const double both = most(limit, limits[r]) +
-                                std::log1p(std::exp(-std::fabs(limit - limits[r])));
-            const float mine = static_cast<float>(std::exp(limits[r] - both)) * inverse[r];
-            const float theirs = static_cast<float>(std::exp(limit - both));
+            const double larger = most(limit, limits[r]);
+            const double own = std::exp(limits[r] - larger), other = std::exp(limit - larger);
+            const float mine = static_cast<float>(own / (own + other)) * inverse[r];
+            const float theirs = static_cast<float>(other / (own + other));
             for (int64_t d = 0; d < problem.v.size; d++) out[d] = y[d] * mine + out[d] * theirs;
-            limit = both;
+            limit = larger + std::log(own + other);
             continue;
         }
         for (int64_t d = 0; d < problem.v.size; d++) out[d] = y[d] * inverse[r];

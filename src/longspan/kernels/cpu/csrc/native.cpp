@@ -1,7 +1,7 @@
 // The compiled part of the `cpu` backend, seen from Python as longspan.kernels.cpu._native.
 //
 // C++17 and nanobind only: no torch headers, so that one build serves every version of torch. Tensors
-// come as addresses and strides; longspan/kernels/cpu/problem.py, which writes them down, keeps the
+// come as addresses and strides; longspan/kernels/cpu/request.py, which writes them down, keeps the
 // tensors alive and checks their dtypes.
 
 #include <cstdint>
@@ -196,6 +196,7 @@ void read(Request& request, const nb::dict& d) {
     problem.alpha = nb::cast<float>(d["alpha"]);
     problem.alphas = address<const float>(d["alphas"]);
     problem.scale = nb::cast<float>(d["scale"]);
+    problem.rounding = nb::cast<float>(d["rounding"]);
     problem.dropout = nb::cast<double>(d["dropout"]);
     problem.seed = nb::cast<uint64_t>(d["seed"]);
     problem.fills_rows = nb::cast<bool>(d["fills_rows"]);

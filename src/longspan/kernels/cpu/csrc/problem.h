@@ -101,7 +101,8 @@ struct Term {
     Numbers<float> value_gradient;
     bool normalized;
     float softness;
-    // bias: a tensor in float32 with strides; distance: a table (H|1, L); alibi: slopes (H|1,).
+    // bias: a tensor in float32 with strides; distance: a table (H|1, L); alibi: slopes (H|1,). The
+    // gradient of a large bias is summed in float32, that of a smaller one and the others' in float64.
     const float* table;
     float* table_gradient;
     double* sum_gradient;
@@ -126,6 +127,8 @@ struct Problem {
     float alpha;
     const float* alphas;
     float scale;
+    // Of the output: the distance from 1 to the next number of its dtype.
+    float rounding;
     double dropout;
     uint64_t seed;
     // Do the first walk's rows, and its first order of keys, cover everything? Then they write where

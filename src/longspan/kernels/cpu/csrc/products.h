@@ -1,6 +1,7 @@
 // Matrix products of blocks: C (+)= A B, A by any strides, B and C by rows of whole vectors.
 
-// MR rows by NV vectors, which stay in registers.
+// MR rows by NV vectors, which stay in registers. What was in C is added last: a long sum is one of
+// parts, and keeps more digits than term by term.
 template <int MR, int NV, bool kAdd>
 LONGSPAN_INLINE void micro(int64_t depth, const float* __restrict a, int64_t a_row, int64_t a_step,
                            const float* __restrict b, int64_t b_row, float* __restrict c,
@@ -9,8 +10,7 @@ LONGSPAN_INLINE void micro(int64_t depth, const float* __restrict a, int64_t a_r
 #pragma GCC unroll 8
     for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
-        for (int v = 0; v < NV; v++)
-            sums[i][v] = kAdd ? load(c + i * c_row + v * kWidth) : vf{};
+        for (int v = 0; v < NV; v++) sums[i][v] = vf{};
     for (int64_t k = 0; k < depth; k++) {
         vf row[NV];
 #pragma GCC unroll 4
@@ -25,7 +25,10 @@ LONGSPAN_INLINE void micro(int64_t depth, const float* __restrict a, int64_t a_r
 #pragma GCC unroll 8
     for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) store(c + i * c_row + v * kWidth, sums[i][v]);
+        for (int v = 0; v < NV; v++) {
+            float* to = c + i * c_row + v * kWidth;
+            store(to, kAdd ? load(to) + sums[i][v] : sums[i][v]);
+        }
 }
 
 template <int NV, bool kAdd>

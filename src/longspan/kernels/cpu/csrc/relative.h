@@ -51,18 +51,24 @@ static Run run_of(const Block& block, const Term& term, int64_t s) {
     return run;
 }
 
-static void pack_encodings(const Block& block, const Term& term, const Run& run, bool rows) {
+// Packs a run; with `rows` also says whether it has no NaN or infinity.
+static bool pack_encodings(const Block& block, const Term& term, const Run& run, bool rows) {
     Panels& panels = block.w->encodings;
     const Vectors table = encodings_of(*block.problem, term);
     float* keys = panels.keys.room<float>(panels.slots * table.size);
     float* key_rows = panels.key_rows.room<float>(panels.slots * padded(table.size));
+    bool finite = true;
     for (int64_t panel = run.first / kPanel; panel * kPanel < run.last; panel++) {
         if (!(panels.packed[panel] & kKeys))
             pack_turned(panels, table, panel, keys + panel * kPanel * table.size);
-        if (rows && !(panels.packed[panel] & kKeyRows))
+        if (rows && !(panels.packed[panel] & kKeyRows)) {
             pack_rows(panels, table, panel, key_rows + panel * kPanel * padded(table.size));
+            if (is_broken(panels, table, panel)) panels.packed[panel] |= kBroken;
+        }
         panels.packed[panel] |= kKeys | (rows ? kKeyRows : 0);
+        finite &= !(panels.packed[panel] & kBroken);
     }
+    return finite;
 }
 
 // q + v of the block's rows.
@@ -158,7 +164,8 @@ static void relate_backward(const Block& block, const RowsInPlace& queries, floa
         if (run.last <= run.first) continue;
         const int64_t length = run.last - run.first;
         float* products = nullptr;
-        if (run.short_enough) {
+        // What 0 times must not come near is met pair by pair.
+        if (block.finite && run.short_enough && pack_encodings(block, term, run, true)) {
             products = w.shifted.room<float>(kBlock * length + kWidth);
             std::memset(products, 0, kBlock * length * sizeof(float));
         }
@@ -181,7 +188,6 @@ static void relate_backward(const Block& block, const RowsInPlace& queries, floa
             }
         }
         if (products != nullptr) {
-            pack_encodings(block, term, run, true);
             const float* rows = w.encodings.key_rows.room<float>(0) + run.first * width;
             product<true>(block.rows, width, length, products, length, 1, rows, width, sums, width);
             if (encodings != nullptr)

@@ -59,6 +59,21 @@ LONGSPAN_INLINE vi inside(int64_t at, int64_t low, int64_t high) {
            (lane < all(static_cast<int32_t>(least<int64_t>(high - at, kWidth))));
 }
 
+// A product that stays the number that float32 has of it: the compiler may otherwise run it into the
+// sum that it comes to, here and not there.
+LONGSPAN_INLINE vf rounded(vf x) {
+#if LONGSPAN_WIDTH == 16
+    asm("" : "+v"(x));
+#elif defined(__x86_64__)
+    asm("" : "+x"(x));
+#elif defined(__aarch64__)
+    asm("" : "+w"(x));
+#else
+    asm("" : "+m"(x));
+#endif
+    return x;
+}
+
 // By halves, in one fixed order.
 LONGSPAN_INLINE float sum(vf x) {
 #if LONGSPAN_WIDTH == 16

@@ -13,11 +13,13 @@ PACKAGE = Path(__file__).parent.parent / "src" / "longspan"
 
 # A module may import modules of lower numbers, and of its own folder.
 LAYERS = {
+    "__version__": -1,
     "once": -1,
     "errors": 0,
     "fixed_order": 0,
     "kinds": 0,
     "memory": 0,
+    "paths": 0,
     "remembering": 0,
     "terminal": 0,
     "writing": 0,

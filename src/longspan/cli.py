@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from . import __version__
 from .bench.commands import bench
 from .gallery import EXAMPLES, example_pattern, example_values, panels, save_gallery
 from .lab.commands import add_to
@@ -58,6 +59,8 @@ MEASURED = (
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(bench, name="bench")
+
+
 add_to(app)
 
 Output = Annotated[
@@ -72,8 +75,19 @@ def main() -> None:
     app(prog_name="longspan")
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"longspan {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _about() -> None:
+def _about(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
     """Attention that learns how far to look."""
 
 

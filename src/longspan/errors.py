@@ -26,9 +26,14 @@ INTEGER_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8
 def describe(value: Any) -> str:
     """Says what a value is, short enough for one line: a tensor by dtype and shape."""
     if isinstance(value, Tensor):
-        return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+        kind = str(value.dtype).removeprefix("torch.")
+        return f"{_a(kind)} tensor of shape {tuple(value.shape)}"
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind.startswith('i') else 'a'} {kind}"
 
 
 def broadcasts(size: int, wanted: int) -> bool:
@@ -67,7 +72,7 @@ def need_text(name: str, value: Any) -> None:
 def need_tensor(name: str, value: Any, kind: str, dims: tuple[int, ...]) -> None:
     """Raises unless `value` is a tensor of a kind ("bool", "int", "float") with so many dims."""
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a {kind} tensor, got {describe(value)}")
+        raise TypeError(f"{name} must be {_a(kind)} tensor, got {describe(value)}")
     if kind == "bool":
         fits = value.dtype == torch.bool
     elif kind == "int":
@@ -75,7 +80,7 @@ def need_tensor(name: str, value: Any, kind: str, dims: tuple[int, ...]) -> None
     else:
         fits = value.is_floating_point()
     if not fits:
-        raise TypeError(f"{name} must be a {kind} tensor, got {describe(value)}")
+        raise TypeError(f"{name} must be {_a(kind)} tensor, got {describe(value)}")
     if value.dim() not in dims:
         expected = " or ".join(str(d) for d in dims)
         raise ValueError(f"{name} must have {expected} dimensions, got {describe(value)}")

@@ -298,3 +298,9 @@ def test_pooled_windows_come_back_with_one_budget(tmp_path: Path) -> None:
     assert torch.equal(hidden(again, tokens()), hidden(made, tokens()))
     first, second = (layer.longspan for layer in attention_layers(again))
     assert second._pool[0] is first
+
+
+def test_a_checkpoint_of_a_trainer_is_told_apart(tmp_path: Path) -> None:
+    use(model("bert"), Window(2, 2)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="written by save_pretrained or a Trainer: make the model"):
+        load(tmp_path)

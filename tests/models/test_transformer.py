@@ -239,11 +239,28 @@ def test_global_projections_that_were_set_before_are_kept() -> None:
         (Attention(), "got Attention Attention.*; lambda layer"),
         (Attention, "got type .*Attention.*; lambda layer"),
         (torch.nn.ModuleList([Attention()]), "got ModuleList"),
-        (Window(1, 1), r"got Window Window\(1, 1\); a pattern becomes .* by Attention\(pattern\)"),
         (None, "got NoneType"),
         ("full", "got str 'full'"),
     ],
 )
 def test_mechanisms_of_another_kind(mechanisms: Any, told: str) -> None:
-    with pytest.raises(TypeError, match=f"mechanisms must be a list .* or a function .*, {told}"):
+    with pytest.raises(
+        TypeError, match=f"mechanisms must be a list .* a function .* a pattern .*, {told}"
+    ):
         Encoder(config(), mechanisms)
+
+
+def test_patterns_are_mechanisms() -> None:
+    """One for all layers, one for each, or one by a layer's number."""
+    pattern = Window(1, 1)
+    ways: list[Any] = [
+        lambda layer: Attention(pattern),
+        lambda layer: pattern,
+        [pattern] * 2,
+        pattern,
+    ]
+    models = [made(Encoder, mechanisms) for mechanisms in ways]
+    for model in models:
+        first, second = model.mechanisms
+        assert first is not second
+        assert torch.equal(model(tokens()), models[0](tokens()))

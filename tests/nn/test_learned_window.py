@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from longspan.nn import LearnedWindow, Setting, pool_budgets
+from longspan.nn import LearnedWindow, MultiheadAttention, Setting, pool_budgets
 from longspan.nn.reach_budget import ReachBudget
 from longspan.weights import reach_of, variance_of
 
@@ -602,3 +602,38 @@ def test_rotary_positions_do_not_change_the_reach() -> None:
     wanted = made.last_reach
     made(q.flip(-1), k, v, Setting(unturned=q))
     assert wanted is not None and torch.equal(made.last_reach, wanted)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reach", [40, 0, -3, math.nan])
+def test_a_reach_that_is_changed_is_checked_as_a_first_one(reach: float) -> None:
+    window = LearnedWindow(8, 2, mean_reach=4, max_reach=16)
+    q = torch.randn(1, 2, 9, 4)
+    window.mean_reach = reach
+    with pytest.raises(ValueError, match="mean_reach must be above 0 and at most max_reach, got"):
+        window(q, q, q)
+    window.max_reach = 64
+    window.mean_reach = 40
+    assert window(q, q, q).shape == q.shape
+
+
+@pytest.mark.parametrize("budget", ["reach", "variance", "pairs"])
+def test_an_empty_sequence(budget: Any) -> None:
+    window = LearnedWindow(8, 2, mean_reach=4, max_reach=16, budget=budget)
+    q = torch.randn(2, 2, 0, 4, requires_grad=True)
+    y = window(q, q, q)
+    assert y.shape == q.shape
+    y.sum().backward()
+
+
+def test_heads_that_are_not_its_own() -> None:
+    q = torch.randn(1, 3, 9, 4)
+    with pytest.raises(ValueError, match="q must have 2 heads, got a float32 tensor of shape"):
+        LearnedWindow(8, 2, mean_reach=4)(q, q, q)
+
+
+def test_exports_for_lengths_up_to_any() -> None:
+    layer = MultiheadAttention(8, 2, LearnedWindow(8, 2, mean_reach=4, max_reach=8)).eval()
+    length = torch.export.Dim("n", min=2, max=4096)
+    whole = torch.export.export(layer, (torch.randn(2, 64, 8),), dynamic_shapes=({1: length},))
+    x = torch.randn(2, 1500, 8)
+    torch.testing.assert_close(whole.module()(x), layer(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from torch import nn
 
 from longspan.nn import LearnedWindow, parameter_groups
@@ -28,3 +29,11 @@ def test_frozen_reach_has_no_group() -> None:
     model.first.load_reach(LearnedWindow(8, 2, mean_reach=2, max_reach=4))
     (rest,) = parameter_groups(model, 0.1, reach_factor=10)
     assert rest["name"] == "rest"
+
+
+def test_a_rate_of_reaches_that_are_not_there() -> None:
+    """Such as before windows are put into a model, which would then learn at the others' rate."""
+    model = nn.Linear(3, 3)
+    with pytest.raises(ValueError, match="the model has none: put them into it first"):
+        parameter_groups(model, 0.1, reach_factor=10)
+    assert len(parameter_groups(model, 0.1)) == 1

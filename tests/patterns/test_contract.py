@@ -315,7 +315,7 @@ def test_tensors_side_by_side_are_tensors_too(kind: type) -> None:
     assert list(pattern.tensors()) == [ours, theirs] and pattern.device == CPU
     assert pattern == Paired(kind([ours, theirs])) != Paired(kind([ours, theirs.clone()]))
     assert hash(pattern) == hash(Paired(kind([ours, theirs])))
-    tensor = "a int64 tensor of shape (9,)"
+    tensor = "an int64 tensor of shape (9,)"
     wanted = f"({tensor}, {tensor})" if kind is tuple else f"[{tensor}, {tensor}]"
     assert repr(pattern) == f"Paired({wanted})"
     for _ in range(2):
@@ -333,7 +333,7 @@ def test_a_new_pattern_is_a_value_too() -> None:
     colours = torch.tensor([[1, 2]])
     assert Diagonals() == Diagonals() and repr(Diagonals()) == "Diagonals()"
     assert Coloured(colours, 2) == Coloured(colours, 2) != Coloured(colours, 3)
-    assert repr(Coloured(colours, 2)) == "Coloured(a int64 tensor of shape (1, 2), 2)"
+    assert repr(Coloured(colours, 2)) == "Coloured(an int64 tensor of shape (1, 2), 2)"
     assert Diagonals().draw(3) == "■ ■ ·\n■ ■ ■\n· ■ ■"
 
 

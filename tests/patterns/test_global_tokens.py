@@ -94,7 +94,7 @@ def test_a_mask_is_not_positions() -> None:
         (Global(-3, rows=False), "Global(-3, rows=False)"),
         (Global(1, columns=False), "Global(1, columns=False)"),
         (Global(queries=1, keys=2), "Global(queries=1, keys=2)"),
-        (Global(torch.tensor([1])), "Global(a int64 tensor of shape (1,))"),
+        (Global(torch.tensor([1])), "Global(an int64 tensor of shape (1,))"),
     ],
 )
 def test_repr(pattern: Global, text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -30,13 +30,16 @@ BEFORE = "_longspan_before"
 HEAD_SIZES = ("head_dim", "attention_head_size", "head_size", "key_value_proj_dim")
 
 
+M = TypeVar("M", bound=nn.Module)
+
+
 def use(
-    model: nn.Module,
+    model: M,
     mechanism: Choice | Callable[[int], Choice | None],
     layers: Iterable[int] | None = None,
     *,
     global_tokens: GlobalTokens | None = None,
-) -> None:
+) -> M:
     """Puts a pattern or a mechanism into the attention of a model's layers, in place.
 
     Weights of the model stay as they are. A mechanism becomes a part of its layer's attention, so
@@ -63,6 +66,9 @@ def use(
             input_ids, token_type_ids: token_type_ids == 0`. It holds for all layers, but for a
             decoder's that has an encoder. None leaves what an earlier call gave.
 
+    Returns:
+        The model.
+
     Raises:
         ValueError: for a pattern or mechanism that looks ahead in a causal model.
     """
@@ -87,6 +93,7 @@ def use(
             )
     set_global_tokens(model, found, global_tokens)
     put(model, found, made)
+    return model
 
 
 def put(model: nn.Module, found: list[nn.Module], made: dict[int, Mechanism]) -> None:
@@ -169,6 +176,8 @@ def _chosen(layers: Iterable[int] | None, found: list[nn.Module]) -> list[int]:
     if layers is None:
         reading = [number for number, own in enumerate(found) if not writes_for_an_encoder(own)]
         return reading or list(range(count))
+    if not isinstance(layers, Iterable):
+        raise TypeError(f"use: layers must be numbers, such as [0, 1], got {describe(layers)}")
     chosen = list(layers)
     for number in chosen:
         need_int("use: layers", number, at_least=0)

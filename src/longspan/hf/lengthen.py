@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +11,14 @@ from ..errors import need_int
 
 __all__ = ["lengthen"]
 
+M = TypeVar("M", bound=nn.Module)
+
 # What models call the table, and what they keep beside it with an entry for every position.
 TABLES = ("position_embeddings", "wpe", "embed_positions")
 BESIDE = ("position_ids", "token_type_ids")
 
 
-def lengthen(model: nn.Module, positions: int) -> None:
+def lengthen(model: M, positions: int) -> M:
     """Gives a model of transformers more positions, by copying those that it has learned, in place.
 
         new[i] = old[i mod L]      for i < positions, with L the positions that it had
@@ -31,6 +33,9 @@ def lengthen(model: nn.Module, positions: int) -> None:
             BART, those of the encoder and of the decoder, whose number is one in its config.
             Call it before an optimiser is made, for the table is a new parameter.
         positions: how many tokens a text may have.
+
+    Returns:
+        The model.
 
     Reference:
         Beltagy, Peters, Cohan 2020, "Longformer: The Long-Document Transformer" (arXiv 2004.05150),
@@ -72,6 +77,7 @@ def lengthen(model: nn.Module, positions: int) -> None:
             if isinstance(beside, Tensor) and beside.shape[-1] == size:
                 _extend(owner, name, beside, first + positions)
         config.max_position_embeddings = first + positions - uncounted
+    return model
 
 
 def _uncounted(table: nn.Embedding) -> int:

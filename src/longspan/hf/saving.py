@@ -71,12 +71,22 @@ def load(
         options: go to `from_pretrained`, such as `dtype` and `device_map`.
     """
     folder = Path(folder)
+    if _is_checkpoint(folder):
+        raise ValueError(
+            f"load: {folder} was written by save_pretrained or a Trainer: make the model by "
+            "from_pretrained, call use as before training, and load_state_dict the weights"
+        )
     FILES.describe("load", folder)
     if cls is None:
         cls = _saved_class(folder)
     model = cls.from_pretrained(folder, **options)
     load_adapter(model, folder, global_tokens=global_tokens)
     return model
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    """Whether transformers wrote it, which knows nothing of mechanisms."""
+    return (folder / "config.json").is_file() and not (folder / FILES.description).is_file()
 
 
 def save_adapter(model: nn.Module, folder: str | Path) -> None:

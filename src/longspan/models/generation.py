@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import need_int, need_number
+from ..errors import need_int, need_number, need_tensor
 from .cache import Cache
 
 __all__ = ["Sampling", "beam_search", "generate"]
@@ -48,7 +48,8 @@ class Sampling(NamedTuple):
 
 def _check(name: str, tokens: Tensor, steps: int) -> None:
     need_int(f"{name}: steps", steps, at_least=1)
-    if tokens.dim() != 2 or tokens.shape[1] < 1:
+    need_tensor(f"{name}: tokens", tokens, "int", (2,))
+    if tokens.shape[1] < 1:
         raise ValueError(
             f"{name}: tokens must be (batch, length) with at least one token, got "
             f"{tuple(tokens.shape)}"

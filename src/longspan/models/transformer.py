@@ -18,35 +18,42 @@ from .positions import Sinusoidal
 
 __all__ = ["Decoder", "Encoder", "EncoderDecoder", "Mechanisms"]
 
-# One for every layer: a list of them, or a function of the layer's number.
-Mechanisms = Sequence[Mechanism] | Callable[[int], Mechanism]
+Choice = Mechanism | Pattern
+
+# One for every layer: a list of them, a function of the layer's number, or a pattern for all.
+Mechanisms = Pattern | Sequence[Choice] | Callable[[int], Choice]
 
 
 def _listed(mechanisms: Mechanisms, layers: int) -> list[Mechanism]:
     _check_kind(mechanisms)
+    if isinstance(mechanisms, Pattern):
+        return [Attention(mechanisms) for _ in range(layers)]
     if callable(mechanisms):
-        return [mechanisms(layer) for layer in range(layers)]
+        return [_mechanism(mechanisms(layer)) for layer in range(layers)]
     if len(mechanisms) != layers:
         raise ValueError(
             f"mechanisms must be one for each of {layers} layers, got {len(mechanisms)}; a "
             "function of the layer's number makes as many as there are"
         )
-    if len({id(mechanism) for mechanism in mechanisms}) != layers:
+    found = [_mechanism(own) for own in mechanisms]
+    if len({id(own) for own in found}) != layers:
         raise ValueError("mechanisms must be a new one for every layer, got one of them twice")
-    return list(mechanisms)
+    return found
+
+
+def _mechanism(given: Choice) -> Mechanism:
+    return Attention(given) if isinstance(given, Pattern) else given
 
 
 def _check_kind(mechanisms: Any) -> None:
     """A module and a class can be called, too, and are no functions of the layer's number."""
     named = isinstance(mechanisms, (nn.Module, type, str))
-    if not named and (callable(mechanisms) or isinstance(mechanisms, Sequence)):
+    if not named and (callable(mechanisms) or isinstance(mechanisms, (Pattern, Sequence))):
         return
-    cure = "lambda layer: … makes a new one for every layer"
-    if isinstance(mechanisms, Pattern):
-        cure = f"a pattern becomes a mechanism by Attention(pattern), and {cure}"
     raise TypeError(
-        "mechanisms must be a list with one for every layer, or a function of the layer's number, "
-        f"got {describe(mechanisms)}; {cure}"
+        "mechanisms must be a list with one for every layer, a function of the layer's number, or "
+        f"a pattern for all, got {describe(mechanisms)}; lambda layer: … makes a new one for every "
+        "layer"
     )
 
 

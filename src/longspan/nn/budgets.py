@@ -31,6 +31,8 @@ def common_factor(shares: Tensor, caps: Tensor, total: Tensor, counts: Tensor) -
     Returns:
         `(B,)`; 0 for a sample in which nothing counts.
     """
+    if shares.shape[-1] == 0:
+        return shares.sum(-1, dtype=torch.float64)
     counts = counts.expand(shares.shape)
     caps, total = caps.double(), total.double()
     with torch.no_grad():

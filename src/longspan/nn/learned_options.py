@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import describe, need_bool, need_int, need_number
 
-__all__ = ["check_budget", "check_network", "check_sides"]
+__all__ = ["check_budget", "check_network", "check_reach", "check_sides"]
 
 BUDGETS = ("reach", "variance", "pairs", None)
 SHARED = ("tokens", "heads", None)
@@ -30,15 +30,21 @@ def check_budget(
         )
     if pooled and budget is None:
         raise ValueError("LearnedWindow: pooled is of a budget, and budget is None")
-    if budget is not None and not 0 < mean_reach <= max_reach:
-        raise ValueError(
-            "LearnedWindow: mean_reach must be above 0 and at most max_reach, got "
-            f"{mean_reach} and {max_reach}"
-        )
+    if budget is not None:
+        check_reach(mean_reach, max_reach)
     if (initial_variance is not None) != (budget is None):
         raise ValueError(
             "LearnedWindow: initial_variance is where a free window starts: give it with "
             "budget=None, and only then"
+        )
+
+
+def check_reach(mean_reach: float, max_reach: int) -> None:
+    """Of a budget; also when they were changed in training."""
+    if not 0 < mean_reach <= max_reach:
+        raise ValueError(
+            "LearnedWindow: mean_reach must be above 0 and at most max_reach, got "
+            f"{mean_reach} and {max_reach}"
         )
 
 

@@ -15,7 +15,7 @@ from ..patterns import Causal, Full, Global, Pattern, Window
 from ..weights import Bell, reach_of, variance_of
 from ..weights.bell import FORMS
 from .global_tokens import FewTokens, few_tokens
-from .learned_options import check_budget, check_network, check_sides
+from .learned_options import check_budget, check_network, check_reach, check_sides
 from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
 from .reach_budget import ReachBudget
 from .reach_network import shares_of_queries, shares_of_stream
@@ -206,6 +206,7 @@ class LearnedWindow(Mechanism):
         """Made when it is asked for: `mean_reach` and `max_reach` may be changed in training."""
         if self.budget is None:
             return None
+        check_reach(self.mean_reach, self.max_reach)
         return ReachBudget(
             self.budget, self.mean_reach, self.max_reach, self.start_reach, self.is_causal,
             self.sided,
@@ -256,6 +257,10 @@ class LearnedWindow(Mechanism):
 
     def shares(self, q: Tensor, setting: Setting = NO_SETTING) -> Tensor:
         """r = exp(U_dᵀ tanh(W_p q) + b_d), float32 `(B, H, N)`; of a sided window `(B, 2·H, N)`."""
+        if q.shape[1] != self.num_heads:
+            raise ValueError(
+                f"LearnedWindow: q must have {self.num_heads} heads, got {describe(q)}"
+            )
         if self.reads == "query":
             # Turned by its position, a query would ask for another reach in another place.
             seen = q if setting.unturned is None else setting.unturned
@@ -358,11 +363,11 @@ class LearnedWindow(Mechanism):
         few = self._bounded(setting)
         tokens = setting.global_tokens if few is None else few.positions
         exempt = None if tokens is None else Global(tokens)
+        # An exported program has no module to leave it with.
+        if not torch.compiler.is_exporting():
+            self._note(reach)
         if not self.sided:
-            self.last_reach = reach
             return Asked(pattern, (self._bell(variance, exempt),))
-        self.last_sides = reach.unflatten(1, (2, self.num_heads))
-        self.last_reach = self.last_sides.mean(1)
         left, right = variance.chunk(2, 1)
         return Asked(
             pattern,
@@ -371,6 +376,13 @@ class LearnedWindow(Mechanism):
                 self._bell(right, _either(exempt, Window(self.max_reach, 0))),
             ),
         )
+
+    def _note(self, reach: Tensor) -> None:
+        """Keeps the reaches of a call, to be looked at."""
+        self.last_reach = reach
+        if self.sided:
+            self.last_sides = reach.unflatten(1, (2, self.num_heads))
+            self.last_reach = self.last_sides.mean(1)
 
     def _bell(self, variance: Tensor, exempt: Pattern | None) -> Bell:
         return Bell(

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import describe, need_bool, need_int, need_number, need_tensor
+from ..patterns import Pattern
+from .attention import Attention
 from .mechanism import Mechanism, Setting, head_size
 
 __all__ = ["KeyCache", "MultiheadAttention"]
@@ -36,7 +38,8 @@ class MultiheadAttention(nn.Module):
     Args:
         embed_dim: E, channels of the input and of the output.
         num_heads: query heads that they are split into.
-        mechanism: how queries choose what they look at; one for each layer.
+        mechanism: how queries choose what they look at; one for each layer. A pattern is
+            `Attention(pattern)`.
         key_heads: heads of keys and values, a divisor of `num_heads`; None is as many.
         bias: whether projections add one.
         dropout: share of the probabilities to drop in training.
@@ -50,7 +53,7 @@ class MultiheadAttention(nn.Module):
         self,
         embed_dim: int,
         num_heads: int,
-        mechanism: Mechanism,
+        mechanism: Mechanism | Pattern,
         *,
         key_heads: int | None = None,
         bias: bool = True,
@@ -71,10 +74,12 @@ class MultiheadAttention(nn.Module):
             raise ValueError(
                 f"MultiheadAttention: dropout must be at least 0 and below 1, got {dropout}"
             )
+        if isinstance(mechanism, Pattern):
+            mechanism = Attention(mechanism)
         if not isinstance(mechanism, Mechanism):
             raise TypeError(
-                "MultiheadAttention: mechanism must be a mechanism (longspan.nn), got "
-                f"{describe(mechanism)}; a pattern becomes one by Attention(pattern)"
+                "MultiheadAttention: mechanism must be a mechanism (longspan.nn) or a pattern "
+                f"(longspan.patterns), got {describe(mechanism)}"
             )
         self.embed_dim, self.num_heads, self.key_heads = embed_dim, num_heads, key_heads
         self.dropout = float(dropout)

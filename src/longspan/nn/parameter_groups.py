@@ -22,7 +22,7 @@ def parameter_groups(
     Args:
         lr: learning rate of everything else.
         reach_factor: that of the reach networks is so many times as large (the reports tried 10 and
-            100).
+            100). Of a model without learned windows it is refused.
 
     Returns:
         Dicts with `params`, `lr` and `name` (`"rest"`, `"reach"`), none of them empty.
@@ -30,6 +30,11 @@ def parameter_groups(
     need_number("parameter_groups: lr", lr)
     need_number("parameter_groups: reach_factor", reach_factor)
     windows = [part for part in model.modules() if isinstance(part, LearnedWindow)]
+    if reach_factor != 1 and not windows:
+        raise ValueError(
+            "parameter_groups: reach_factor is of learned windows, and the model has none: put "
+            "them into it first, or leave reach_factor out"
+        )
     reach = {id(p): p for window in windows for p in window.network.values() if p.requires_grad}
     rest = [p for p in model.parameters() if p.requires_grad and id(p) not in reach]
     groups = [

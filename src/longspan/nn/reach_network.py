@@ -49,10 +49,10 @@ def _products(x: Tensor, matrices: Tensor) -> Tensor:
     matrix is a product with two short sides and one long one, which is left to a few of its
     multiprocessors: at 16,384 tokens it took longer than the attention.
     """
-    pieces = -(-x.shape[2] // PIECE)
-    if pieces <= 1 or not x.is_cuda:
+    # The device first: a traced program keeps what is asked of a length, and is for no other then.
+    if not x.is_cuda or x.shape[2] <= PIECE:
         return torch.einsum("bhnd,hde->bhne", x.float(), matrices)
-    return _products_in_pieces(x, matrices, pieces)
+    return _products_in_pieces(x, matrices, -(-x.shape[2] // PIECE))
 
 
 def _products_in_pieces(x: Tensor, matrices: Tensor, pieces: int) -> Tensor:

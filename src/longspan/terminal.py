@@ -17,7 +17,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["bar_columns", "errors_in_one_line", "say"]
+__all__ = ["bar_columns", "errors_in_one_line", "say", "words_of"]
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def errors_in_one_line() -> Iterator[None]:
         yield
     except (ValueError, ImportError, OSError) as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(
-            Text.assemble(("Error: ", "bold red"), _words(error))
+            Text.assemble(("Error: ", "bold red"), words_of(error))
         )
         raise typer.Exit(2) from None
 
@@ -58,7 +58,7 @@ def bar_columns(what: str) -> tuple[ProgressColumn, ...]:
     return (title, BarColumn(), MofNCompleteColumn(), _Rate(what), TimeRemainingColumn())
 
 
-def _words(error: Exception) -> str:
+def words_of(error: Exception) -> str:
     """What an error says, in one line, without the number that a system has for it."""
     text = " ".join(str(error).split())
     return text.removeprefix(f"[Errno {error.errno}] ") if isinstance(error, OSError) else text

@@ -26,6 +26,11 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         yield aside
         on_disk(aside)
         aside.replace(path)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(aside)):
+            raise
+        # Nobody knows it by the name that it has until then.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         aside.unlink(missing_ok=True)
 

@@ -221,3 +221,6 @@ def test_questions_about_documents(questions: Path, tmp_path: Path) -> None:
     told = ran(*asking, "--looked")
     assert told.startswith(plain) and "looked most at" in told
     assert "layer 0 head 1" in told and "tokens" in told
+    assert "the question is empty" in ran("ask", str(run), str(document), " ", code=2)
+    document.write_text(" \n")
+    assert f"the text of {document} is empty" in ran(*asking, code=2)

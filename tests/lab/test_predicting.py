@@ -76,6 +76,19 @@ def test_every_task_that_predicts(name: str, tmp_path: Path) -> None:
             assert isinstance(said, str)
 
 
+def test_where_predictions_go(squad: Path, asked: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a folder" / "öut.jsonl"
+    text = ran(squad, asked, "-o", out, code=2)
+    assert f"there is no folder {out.parent} for öut.jsonl: make it first" in text
+    out.parent.mkdir()
+    ran(squad, asked, "-o", out)
+    assert len(out.read_text().splitlines()) == len(TASKS["squad"][3])
+    text = ran(squad, asked, "-o", tmp_path, code=2)
+    assert f"{tmp_path} is a folder: name a file for the predictions" in text
+    (tmp_path / "file").touch()
+    assert str(tmp_path / "file") in ran(squad, asked, "-o", tmp_path / "file" / "out", code=2)
+
+
 def test_classes_are_those_that_the_task_gives(tmp_path: Path) -> None:
     run = trained_on("classify", tmp_path)
     trained = ls.load(run)

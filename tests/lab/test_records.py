@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from longspan.training.folder import TakenError, claimed
 from tests.lab.test_commands import SMALL, ran
 
 pytest.importorskip("accelerate")
@@ -48,6 +49,14 @@ def test_runs_with_a_record_are_not_made_again(made: Path, tmp_path: Path) -> No
     shutil.copytree(made / "records", records)
     text = ran(*ARGUMENTS, "-o", str(tmp_path / "runs"), "--records", str(records))
     assert " of 4" not in text and "accuracy" in text and "report:" not in text
+    (tmp_path / "plan.py").write_text(
+        "from longspan.recipes import comparison\n"
+        "def recipe():\n"
+        "    names = ('window', 'learned')\n"
+        "    return comparison('recall', names, reach=2, length=80, seeds=2)\n"
+    )
+    told = ran("run", str(tmp_path / "plan.py"), *SMALL, "--dry-run", "--records", str(records))
+    assert told.count("has a result") == 4
     # One is lost, and made again.
     lost = sorted(records.glob("*.json"))[0]
     before = json.loads(lost.read_text())
@@ -111,6 +120,8 @@ def test_the_table_of_records(made: Path, tmp_path: Path) -> None:
     # Seconds and tokens a second are the same, since they are from the same runs.
     assert path.read_text() == (made / "runs" / "table.md").read_text()
     assert "has no records" in ran("table", str(tmp_path / "none"), code=2)
+    text = ran("table", str(made / "runs"), code=2)
+    assert "has no records, as --records leaves them; the table of its runs is table.md" in text
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.json").write_text("{}")
     assert "is no record" in ran("table", str(tmp_path / "other"), code=2)
@@ -187,22 +198,32 @@ def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
     assert (other / "result.json").exists()
 
 
-def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_processes_end_with_the_one_that_started_them(end: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "longspan", *ARGUMENTS, "--set", "stages.*.steps=1000000"]
     command += ["-o", str(tmp_path), "--jobs", "2"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        claims = tmp_path / "jobs"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         for _ in range(600):
-            if any(claims.glob("*.claim")):
+            # Both have written down what they make.
+            if len(list(tmp_path.glob("*/config.json"))) == 2:
                 break
             time.sleep(0.1)
-        process.terminate()
-    assert process.returncode == 128 + signal.SIGTERM
-    found = list(claims.glob("*.claim"))
-    assert found
-    for claim in found:
-        with claim.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert len(list(tmp_path.glob(".*.claim"))) == 2
+        process.send_signal(end)
+    codes = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGINT: 130, signal.SIGKILL: -end}
+    assert process.returncode == codes[end]
+    runs = [path.parent for path in tmp_path.glob("*/config.json")]
+    assert len(runs) == 2
+    with ExitStack() as held:
+        for run in runs:
+            for _ in range(100):
+                # Those that nobody could end hear of it.
+                with suppress(TakenError):
+                    held.enter_context(claimed(run))
+                    break
+                time.sleep(0.1)
+            else:
+                pytest.fail(f"{run} is still being made")
 
 
 def test_other_data_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -219,7 +240,57 @@ def test_other_data_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None
 
     compare("a")
     assert "1 of 1" not in compare("a")
-    assert "another file that is called text.txt" in compare("b", code=2)
+    assert "is of another text.txt" in compare("b", code=2)
     # Elsewhere it is the same file.
     (tmp_path / "b" / "text.txt").write_bytes((tmp_path / "a" / "text.txt").read_bytes())
     assert "1 of 1" not in compare("b")
+
+
+def test_other_data_in_a_folder_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    """Whatever files a task reads there; and the tokenizer of a folder."""
+    line = '{"question": "Who is %d?", "context": "%d is %s.", "answer": "%s"}\n'
+    for place, answer in (("a", "Ada"), ("b", "Ben")):
+        folder = tmp_path / place / "questions"
+        folder.mkdir(parents=True)
+        for split, say in (("train", "Ada"), ("dev", answer)):
+            text = "".join(line % (n, n, say, say) for n in range(12))
+            (folder / f"{split}.jsonl").write_text(text)
+        (folder / "notes.txt").write_text(place)
+
+    def compare(name: str, tokenizer: str = "a", code: int = 0) -> str:
+        return ran(
+            "compare", "squad", "--data", str(tmp_path / name / "questions"), "--length", "48",
+            "--mechanisms", "window", "--seeds", "1", *SMALL, "-o", str(tmp_path / f"runs-{name}"),
+            "--set", "task.settings.question_length=12", "--set", "task.settings.stride=12",
+            "--set", f"task.settings.tokenizer={tmp_path / tokenizer / 'tokenizer'}",
+            "--records", str(tmp_path / "records"), code=code,
+        )  # fmt: skip
+
+    from longspan import tasks
+
+    for place, vocabulary in (("a", 300), ("b", 261)):
+        made = tasks.make("squad", tmp_path / "a" / "questions", vocabulary=vocabulary)
+        (tmp_path / place / "tokenizer").mkdir()
+        made.save(tmp_path / place / "tokenizer")
+    compare("a")
+    (record,) = (tmp_path / "records").glob("*.json")
+    assert set(json.loads(record.read_text())["data"]) == {"questions/", "tokenizer"}
+    assert "1 of 1" not in compare("a")
+    assert "is of another questions/" in compare("b", code=2)
+    assert "is of another tokenizer" in compare("a", "b", code=2)
+    # A file that no task reads is no data.
+    (tmp_path / "b" / "questions" / "dev.jsonl").write_bytes(
+        (tmp_path / "a" / "questions" / "dev.jsonl").read_bytes()
+    )
+    assert "1 of 1" not in compare("b")
+
+
+def test_files_of_one_name_are_all_told() -> None:
+    from longspan.lab.records import data_of
+
+    def told(*contents: str) -> dict[str, str]:
+        files = [{"path": f"{n}/train.json", "sha256": own} for n, own in enumerate(contents)]
+        return data_of([{"data": None, "settings": {}, "files": files}])
+
+    assert told("1") == {"train.json": "1"}
+    assert told("1", "2").keys() == {"train.json"} and told("1", "2") != told("3", "2")

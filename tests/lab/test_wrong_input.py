@@ -243,7 +243,7 @@ def test_a_model_that_was_cut_short(tmp_path: Path) -> None:
         ("mechanism.reach=3", "there is no 'reach'; did you mean"),
         ('mechanism={"kind": "SlidingWindow"}', "mechanism SlidingWindow: left is missing"),
         ('mechanism={"kind": "Attention", "left": 3}', "mechanism Attention: there is no 'left'"),
-        ('mechanism={"kind": "Attention", "text": "a"}', "ints is missing"),
+        ('mechanism={"kind": "Attention", "text": "a"}', "give a pattern, such as"),
         ("mechanism=3", "mechanism must have a kind"),
         ("model.width=wide", "width must be an int, got str 'wide'"),
         ("model=3", "model must be a dict of values by name, got int 3"),
@@ -274,6 +274,34 @@ def test_settings(setting: str, says: str, tmp_path: Path) -> None:
     assert says in text or setting.startswith("task.settings.lenght")
     # Nothing was begun.
     assert not runs.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"[]", "a run's config must be a dict of values by name, got list []"),
+        (b"\xff\xfe", "is not JSON: 'utf-8' codec can't decode byte 0xff"),
+        (b"", "is not JSON"),
+        (b'{"task": {"name": "recall"}}', "stages is missing"),
+    ],
+)
+def test_a_config_that_is_none(content: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_bytes(content)
+    text = fails("run", path)
+    assert says in text and ("mine.json" in text or "stages" in says)
+
+
+def test_places_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """They are said before anything is trained."""
+    config, file = config_in(tmp_path), tmp_path / "file"
+    file.touch()
+    for arguments in (["-o", file], ["-o", tmp_path / "runs", "--records", file]):
+        for more in ([], ["--jobs", "2"]):
+            text = fails("run", config, *arguments, *more)
+            assert f"Error: {file} is a file, where a folder is needed" in text
+    assert "Not a directory" in fails("run", config, "-o", file / "runs")
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_no_row_is_trained_before_all_are_looked_at(tmp_path: Path) -> None:

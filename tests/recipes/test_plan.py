@@ -28,6 +28,13 @@ def config(**changes: object) -> RunConfig:
     return RunConfig(**{**given, **changes})  # type: ignore[arg-type]
 
 
+def test_a_table_has_all_rows_of_its_plan() -> None:
+    plan = comparison("recall", ("full", "window"), seeds=1)
+    assert replace(plan, table=("window", "other", "full")).line_of("full") == 2
+    with pytest.raises(ValueError, match="table has no row 'window'"):
+        replace(plan, table=("full",))
+
+
 def test_places_tell_runs_apart(tmp_path: Path) -> None:
     one = Planned(row="a row: ×10", config=config())
     others = [
@@ -157,6 +164,17 @@ def test_narrow_windows_change_one_thing_at_a_time() -> None:
     assert other == centre
 
 
+def test_windows_of_heads_are_as_many_as_the_model_has(tmp_path: Path) -> None:
+    def windows(start: str | None) -> list[int]:
+        runs = narrow_windows(start=start, seeds=(0,)).runs
+        own = next(run.config for run in runs if "another for each head" in run.row)
+        assert isinstance(own.mechanism, dict)
+        return list(own.mechanism["left"])
+
+    (tmp_path / "config.json").write_text('{"num_attention_heads": 16}')
+    assert [len(windows(own)) for own in (None, "mini", str(tmp_path))] == [4, 12, 16]
+
+
 def test_ideas_change_one_thing_and_take_as_many_steps() -> None:
     plan = narrow_ideas(start="mini", seeds=(0,))
     assert len(plan.rows) == 20 + 4 and len({run.place for run in plan.runs}) == len(plan.rows)
@@ -197,6 +215,9 @@ def test_mechanisms_are_compared_with_the_same_of_everything_else() -> None:
     assert alone.steps == 5 and alone.cut is True
     with pytest.raises(ValueError, match="soft must be a share"):
         comparison("recall", soft=1)
+    for wrong in ((), ("full", "full")):
+        with pytest.raises(ValueError, match="at least one, and each once"):
+            comparison("recall", wrong)
     with pytest.raises(ValueError, match="among full, window"):
         comparison("recall", ("wide",))
     with pytest.raises(ValueError, match="looks ahead"):

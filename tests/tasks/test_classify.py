@@ -137,6 +137,24 @@ def test_what_is_wrong(tmp_path: Path, name: str, text: str, message: str) -> No
         made(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"text": None}, "'text' must be a text, got NoneType None"),
+        ({"text": 3}, "'text' must be a text, got int 3"),
+        ({"second": ["a"]}, "'second' must be a text, got list"),
+        ({"label": ["a"]}, "'label' must be a text or a number, got list"),
+        ({"label": {"a": 1}}, "'label' must be a text or a number, got dict"),
+    ],
+)
+def test_fields_of_a_wrong_type(tmp_path: Path, changed: dict[str, Any], says: str) -> None:
+    row = {"text": "one", "second": "two", "label": "+"}
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{json.dumps(row)}\n{json.dumps(row | changed)}\n")
+    with pytest.raises(ValueError, match=rf"a\.jsonl, line 2: {says}"):
+        made(path, second="second")
+
+
 def test_folders_without_texts_and_no_data(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with pytest.raises(ValueError, match="no folders with texts: one for each class"):

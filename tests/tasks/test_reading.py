@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import lzma
 from pathlib import Path
@@ -93,6 +94,10 @@ def test_records_of_jsonl_csv_and_tsv(tmp_path: Path) -> None:
         ("a.jsonl", "\n", r"a\.jsonl has no records"),
         ("a.csv", "x,y\n1\n", r"a\.csv, line 2: 1 columns, where line 1 has 2"),
         ("a.csv", "z\n1\n", r"a\.csv, line 2: no field 'x'; there are 'z'"),
+        ("a.csv", "x,y,x\n1,2,3\n", r"a\.csv, line 1: two columns are called 'x'; rename one"),
+        ("a.tsv", "x\ty\ty\n1\t2\t3\n", r"a\.tsv, line 1: two columns are called 'y'"),
+        ("a.csv", "\ufeff", r"a\.csv has no records"),
+        ("a.csv", 'x\n"1\n', r"a\.csv, line 2: .*unexpected end"),
         ("a.txt", "x\n", r"must end in \.jsonl, \.csv or \.tsv"),
     ],
 )
@@ -100,6 +105,28 @@ def test_records_that_are_wrong(tmp_path: Path, name: str, text: str, message: s
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=message):
         list(read_records(tmp_path / name, ("x",)))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_fields_of_tables_are_as_long_as_documents(tmp_path: Path, name: str) -> None:
+    long = 'a word and "another", ' * 100_000
+    mark = "," if name == "a.csv" else "\t"
+    written = '"' + long.replace('"', '""') + '"' if name == "a.csv" else long
+    (tmp_path / name).write_text(f"x{mark}y\n1{mark}{written}\n2{mark}c\n")
+    limit = csv.field_size_limit()
+    found = list(read_records(tmp_path / name, ("x", "y")))
+    assert [record.values for record in found] == [{"x": "1", "y": long}, {"x": "2", "y": "c"}]
+    assert found[1].place.endswith("line 3")
+    # What others read by Python's module has the limit that it had.
+    assert csv.field_size_limit() == limit
+
+
+def test_lines_of_tables_are_those_of_the_file(tmp_path: Path) -> None:
+    """Also where a field has several, and with the ends of lines that other systems write."""
+    (tmp_path / "a.csv").write_bytes(b'x,y\r\n1,"two\r\nlines"\r\n\r\n2,c\r\n')
+    found = list(read_records(tmp_path / "a.csv", ()))
+    assert [record.values["y"] for record in found] == ["two\r\nlines", "c"]
+    assert [record.place.rpartition("line ")[2] for record in found] == ["3", "5"]
 
 
 def test_files_of_a_folder_are_told_apart_by_their_names(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from longspan import tasks
 from longspan.tasks.squad import Squad, asked
+from longspan.tasks.squad_files import read_questions
 from longspan.tasks.squad_windows import Reader
 from longspan.tasks.tokenizing import load_tokenizer
 
@@ -309,6 +310,81 @@ def test_json_of_another_shape(tmp_path: Path, top: Any, message: str) -> None:
     path.write_text(json.dumps(top))
     with pytest.raises(ValueError, match=message):
         made(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "says"),
+    [
+        ("answer", False, "'answer' must be a text, a list of texts, or nothing.*got bool False"),
+        ("answer", 0, "'answer' must be .*got int 0"),
+        ("answer", {"text": "Alps"}, "'answer' must be .*got dict"),
+        ("answer", ["Alps", 3], "'answer' must be .*got list"),
+        ("answer", [None], "'answer' must be .*got list"),
+        ("question", 3, "'question' must be a text, got int 3"),
+        ("context", None, "'context' must be a text, got NoneType None"),
+        ("clauses", {"Source": [{"text": "Alps", "start": "4"}]}, "'start' must be a whole number"),
+        ("clauses", {"Source": [{"text": "Alps", "start": True}]}, "'start' must be .*bool True"),
+        ("clauses", {"Source": [{"text": "Alps"}]}, "'start' must be .*got NoneType None"),
+        ("clauses", {"Source": False}, r"clauses\['Source'\]: must be .*got bool False"),
+    ],
+)
+def test_fields_of_ones_own_of_a_wrong_type(
+    tmp_path: Path, field: str, wrong: Any, says: str
+) -> None:
+    row: dict[str, Any] = {"question": "Where?", "context": RIVER, "answer": "the Alps"}
+    if field == "clauses":
+        row["text"] = RIVER
+    path = tmp_path / "mine.jsonl"
+    path.write_text(f"{json.dumps(row | {'clauses': {}} if field == 'clauses' else row)}\n")
+    with path.open("a") as file:
+        file.write(json.dumps(row | {field: wrong}))
+    with pytest.raises(ValueError, match=rf"mine\.jsonl, line 2: .*{says}"):
+        made(path)
+
+
+@pytest.mark.parametrize("nothing", [None, "", [], [""]])
+def test_nothing_is_no_answer(tmp_path: Path, nothing: Any) -> None:
+    row = {"question": "Where?", "context": RIVER, "answer": "the Alps"}
+    other = {"question": "Who?", "context": KING, "answer": nothing}
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(json.dumps(own) for own in (row, other)))
+    assert [q.answerable for q in read_questions(path).questions] == [True, False]
+
+
+def test_whether_a_question_has_an_answer_is_true_or_false(tmp_path: Path) -> None:
+    data = articles()
+    data[0]["paragraphs"][0]["qas"][0]["is_impossible"] = "false"
+    message = (
+        r"data\[0\]\.paragraphs\[0\]\.qas\[0\]: 'is_impossible' must be true or false, got str"
+    )
+    with pytest.raises(ValueError, match=message):
+        made(write(tmp_path / "train.json", data))
+
+
+def test_questions_of_one_id_are_all_answered(tmp_path: Path) -> None:
+    """In one file, and where several number theirs by lines."""
+    rows = [
+        {"question": f"Who is {n}?", "context": f"{n} is {name}.", "answer": name}
+        for n, name in enumerate(("Ada", "Ben", "Eva", "Jon"))
+    ]
+    for name, more in (("a.jsonl", {"id": "x"}), ("b.jsonl", {}), ("c.jsonl", {})):
+        (tmp_path / name).write_text("\n".join(json.dumps(row | more) for row in rows))
+    ids = [question.id for question in read_questions(tmp_path / "a.jsonl").questions]
+    assert ids == ["x", "x (2)", "x (3)", "x (4)"]
+    for data, dev in (("b.jsonl", "a.jsonl"), (["b.jsonl", "c.jsonl"], None)):
+        paths = [tmp_path / own for own in ([data] if isinstance(data, str) else data)]
+        task = tasks.make(
+            "squad", paths, dev=None if dev is None else tmp_path / dev, length=64,
+            question_length=16, vocabulary=300, cache=tmp_path / "cache",
+        )  # fmt: skip
+        outputs = {n: [(0, 0, 1.0)] for n in range(len(task.dev))}
+        assert len(task.prediction_file(outputs)) == len(task.predictions(outputs)) >= 2
+
+
+def test_a_file_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("What?")
+    with pytest.raises(ValueError, match=r"mine\.txt: the name must end in \.json, \.jsonl, \.csv"):
+        made(tmp_path / "mine.txt")
 
 
 def test_an_empty_file_and_one_text_alone(tmp_path: Path) -> None:

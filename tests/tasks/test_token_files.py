@@ -98,6 +98,18 @@ def test_a_cache_that_is_a_file_says_so(tmp_path: Path) -> None:
         cached("thing", {}, lambda folder: None, cache=tmp_path / "file")
 
 
+def test_without_a_home_a_cache_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nobody)
+    with pytest.raises(FileNotFoundError, match="name a folder for tokens with cache="):
+        cached("a", {}, lambda folder: None)
+    assert cached("a", {}, lambda folder: None, cache=tmp_path).is_dir()
+
+
 def test_progress_is_quiet_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     said = io.StringIO()
     monkeypatch.setattr("sys.stderr", said)

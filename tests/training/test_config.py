@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,13 @@ def test_import_is_light() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout.strip() == "[]", found.stderr
+
+
+def test_a_home_is_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is for data: no shell has seen what stands behind an equals sign."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    own = RunConfig(
+        task={"name": "recall"}, stages=(Stage(steps=1),), output="~/runs", start="~/bert"
+    )
+    assert (own.output, own.start) == ("/home/ada/runs", "/home/ada/bert")
+    assert replace(own, start="org/bert~1").start == "org/bert~1"

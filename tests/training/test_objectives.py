@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,26 @@ def test_reaches() -> None:
         assert own["quantiles"] == sorted(own["quantiles"])
         assert sum(heads) / len(heads) == pytest.approx(own["mean"])
     assert reaches(made("spans")[0], batch.real) is None
+
+
+def test_reaches_of_a_translator_are_of_both_texts() -> None:
+    """A source is rarely as long as its translation."""
+    learner, task = made("translation", LEARNED)
+    batch = task.batch([0, 1, 2])
+    assert batch.source is not None
+    long = {"tokens": (batch.source["tokens"], 1), "real": (batch.source["real"], True)}
+    source = {
+        name: torch.nn.functional.pad(own, (5, 0), value=v) for name, (own, v) in long.items()
+    }
+    batch = replace(batch, source=source)
+    learner(batch)
+    found = reaches(learner, batch.real, source["real"])
+    assert found is not None and len(found["layer"]) == len(learner.mechanisms()) == 4
+    for own, told in zip(learner.mechanisms(), found["layer"], strict=True):
+        window: Any = own
+        real = batch.real if window.causal else source["real"]
+        wanted = window.last_reach.transpose(0, 1)[:, real].mean()
+        assert told["mean"] == pytest.approx(float(wanted))
 
 
 def test_looks() -> None:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan.nn import LearnedWindow, SlidingWindow
+from longspan.nn import Attention, LearnedWindow, SlidingWindow
+from longspan.patterns import Causal, Global, Window
 from longspan.training import RunConfig, load, train
 from longspan.training.building import build, tasks_of
 from longspan.training.saving import load_learner, read
@@ -356,3 +357,28 @@ def test_examples_of_similar_length_come_together(tmp_path: Path, by_length: boo
     assert (max(spread) <= 3) == by_length
     # What is measured is the same in any order; long ones come first.
     assert Known.measured[:10] == sorted(Known.measured[:10], reverse=True)
+
+
+def test_a_pattern_is_written_as_in_python(tmp_path: Path) -> None:
+    """And the model that is left is made again with it."""
+    own = {"kind": "Attention", "pattern": "Causal() & (Window(3, 0) | Global(1))"}
+    config = config_for(tmp_path / "run", stage(), mechanism=own)
+    train(config)
+    for one in load(tmp_path / "run").model.mechanisms():
+        assert isinstance(one, Attention)
+        assert one.meaning.pattern == Causal() & (Window(3, 0) | Global(1))
+    wrong = {"kind": "Attention", "pattern": "Window(3"}
+    with pytest.raises(ValueError, match="Window"):
+        train(config_for(tmp_path / "wrong", stage(), mechanism=wrong))
+    both = {"kind": "Attention", "pattern": "Causal()", "text": "x"}
+    with pytest.raises(ValueError, match="give a pattern"):
+        train(config_for(tmp_path / "both", stage(), mechanism=both))
+
+
+def test_a_reach_from_nowhere_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    stages = stage(name="strategy"), stage(name="scale", reach_from="stratgy")
+    config = config_for(tmp_path / "run", *stages, mechanism=LEARNED)
+    says = r"stage 'scale': reach_from is no stage before it .* 'stratgy' \(did you mean 'strategy'"
+    with pytest.raises(ValueError, match=says):
+        train(config)
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
-import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,20 +14,24 @@ from rich.console import Console
 from rich.progress import Progress
 
 from .. import recipes, tasks
+from ..paths import expanded
 from ..recipes import Plan, Planned
 from ..report import write as write_report
+from ..tasks.registry import kind_of_task
 from ..terminal import bar_columns, errors_in_one_line, say
-from ..training import RunConfig, build, load
-from ..training.building import tasks_of
-from ..training.naming import value_of
+from ..training import RunConfig, load
 from ..training.processes import first_process, part
 from . import reaches as reach_files
 from . import table
+from .checking import check_plan, make_places, settings_said
 from .dry_run import show_plan
+from .jobs import run_at_once
+from .options import named, options_of
 from .pictures import save_quality, save_reaches
 from .predicting import predict as predict_lines
-from .records import lines_of, read_all
-from .runner import moved_aside, run_plan
+from .records import Done, lines_of, read_all
+from .rows import note, plan_of, tables_of
+from .runner import Failed, moved_aside, run_plan
 
 __all__ = ["add_to"]
 
@@ -40,7 +40,9 @@ Sets = Annotated[
     typer.Option("--set", help="key=value, in every run; may be repeated: stages.*.steps=100."),
 ]
 RUNS = Path("runs")
-Folder = Annotated[Path, typer.Option("--output", "-o", help="The folder for the runs.")]
+# Shells leave what stands behind an equals sign as it is.
+PATH: Any = {"parser": expanded, "metavar": "PATH"}
+Folder = Annotated[Path, typer.Option("--output", "-o", help="The folder for the runs.", **PATH)]
 Resume = Annotated[
     bool,
     typer.Option(
@@ -61,7 +63,8 @@ Records = Annotated[
     Path | None,
     typer.Option(
         help="A folder of small records of runs: those that have one are not made again, wherever "
-        "they were made, and the others get one."
+        "they were made, and the others get one.",
+        **PATH,
     ),
 ]
 
@@ -106,7 +109,7 @@ def run(
     """
     console = _console()
     with errors_in_one_line():
-        with _settings():
+        with settings_said():
             plan = _plan(recipe, option or []).with_set(settings or [])
             plan = plan.of_rows(rows) if rows else plan
         # A run that is there goes on where it is.
@@ -118,8 +121,8 @@ def run(
                 "make another"
             )
         if dry_run:
-            with _settings():
-                show_plan(console, plan, folder if resume else None)
+            with settings_said():
+                show_plan(console, plan, folder if resume else None, records)
             return
         _run(console, plan, folder, resume=resume, jobs=jobs, records=records)
 
@@ -146,7 +149,7 @@ def compare(
     """Train the same model with several mechanisms, over seeds, and compare them."""
     console = _console()
     with errors_in_one_line():
-        with _settings():
+        with settings_said():
             plan = recipes.comparison(
                 task,
                 [name.strip() for name in mechanisms.split(",") if name.strip()],
@@ -162,7 +165,7 @@ def compare(
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders of such.")],
-    output: Annotated[Path, typer.Option("--output", "-o")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", **PATH)] = Path("report.html"),
 ) -> None:
     """Write one HTML file about runs."""
     console = _console()
@@ -174,14 +177,16 @@ def report(
 def records_table(
     records: Annotated[Path, typer.Argument(help="A folder of records, as --records leaves it.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file for the table as Markdown.")
+        Path | None,
+        typer.Option("--output", "-o", help="A file for the table as Markdown.", **PATH),
     ] = None,
     only: Annotated[str, typer.Option(help="Words that a row's name has to have.")] = "",
     quality: Annotated[
-        Path | None, typer.Option(help="A picture (.svg, .png) of quality against pairs.")
+        Path | None,
+        typer.Option(help="A picture (.svg, .png) of quality against pairs.", **PATH),
     ] = None,
     reaches: Annotated[
-        Path | None, typer.Option(help="A picture of learned reaches over training.")
+        Path | None, typer.Option(help="A picture of learned reaches over training.", **PATH)
     ] = None,
 ) -> None:
     """Show the table of runs of which there are records, and draw them."""
@@ -207,8 +212,11 @@ def data(
     """Read a task's data, and say what is in it."""
     console = _console()
     with errors_in_one_line():
-        with _settings():
-            made = tasks.make(task, source, **_named(option or []))
+        with settings_said():
+            kind = kind_of_task(task)
+            made = tasks.make(
+                task, source, **options_of(kind, task, named(option or []), but=("data",))
+            )
         for file in made.files:
             say(console, f"{file.path}  {file.sha256[:12]}")
         say(console, f"{made.name}: {made.objective}, measured by {made.metric}")
@@ -233,6 +241,9 @@ def ask(
         from ..tasks.reading import read_text
 
         text = read_text(document)
+        for what, given in ((f"the text of {document}", text), ("the question", question)):
+            if not given.strip():
+                raise ValueError(f"{what} is empty")
         found = load(run).answer(question, text)
         if not found.held:
             say(console, "nothing in the document answers this")
@@ -259,7 +270,9 @@ def predict(
             "question (birthplaces)."
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Gets a JSON line for each.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Gets a JSON line for each.", **PATH)
+    ],
 ) -> None:
     """Predict for a file of new input; a call that was stopped goes on."""
     console = _console()
@@ -275,7 +288,7 @@ def predict(
                 done=lambda now, total: bar.update(progress, completed=now, total=total),
             )
         had = f", {before} of them there before" if before else ""
-        say(console, f"{lines} predictions in {output}{had}")
+        say(console, f"{lines} prediction{'' if lines == 1 else 's'} in {output}{had}")
 
 
 def reaches(
@@ -287,6 +300,7 @@ def reaches(
             "-o",
             help="The folder for reaches.json, .md and .svg; the run's own by default, where "
             "longspan report finds them.",
+            **PATH,
         ),
     ] = None,
     examples: Annotated[
@@ -329,25 +343,27 @@ def _device(name: str | None) -> torch.device:
 
 def _plan(recipe: str, options: list[str]) -> Plan:
     if recipe in recipes.RECIPES:
-        return _called(recipes.RECIPES[recipe], recipe, _named(options))
+        return _called(recipes.RECIPES[recipe], recipe, options)
     path = Path(recipe)
     if path.suffix == ".py" and path.is_file():
+        _check_syntax(path)
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         if not callable(getattr(module, "recipe", None)):
             raise ValueError(f"{path} has no function `recipe` that gives a Plan")
-        return _called(module.recipe, str(path), _named(options))
+        return _called(module.recipe, str(path), options)
     if path.is_file() or (path / "config.json").is_file():
         if options:
             raise ValueError(
                 f"--option is of a recipe's function, and {recipe} is a run: --set changes what it "
                 "is made with"
             )
+        if path.is_dir():
+            return plan_of(path.resolve())
         config = RunConfig.read(path)
-        known = path.resolve().name if path.is_dir() else None
-        row = Planned(row=str(config.task["name"]), config=config, name=known)
+        row = Planned(row=str(config.task["name"]), config=config)
         return Plan(title=row.row, about="", runs=(row,))
     raise ValueError(
         f"there is no recipe {recipe!r}: choose {', '.join(recipes.RECIPES)}, a Python file with a "
@@ -355,12 +371,15 @@ def _plan(recipe: str, options: list[str]) -> Plan:
     )
 
 
-def _called(function: Any, name: str, options: dict[str, Any]) -> Plan:
-    known = list(inspect.signature(function).parameters)
-    for option in options:
-        if option not in known:
-            raise ValueError(f"{name} has no option {option!r}: it has {', '.join(known)}")
-    plan = function(**options)
+def _check_syntax(path: Path) -> None:
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except SyntaxError as error:
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
+
+
+def _called(function: Any, name: str, options: list[str]) -> Plan:
+    plan = function(**options_of(function, name, named(options)))
     if not isinstance(plan, Plan):
         raise ValueError(f"{name} gives no Plan, but {type(plan).__name__}")
     return plan
@@ -369,17 +388,6 @@ def _called(function: Any, name: str, options: dict[str, Any]) -> Plan:
 def _console() -> Console:
     """Where it says things; a file has room for the names of rows."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-
-
-def _named(options: list[str]) -> dict[str, Any]:
-    """Options by their names."""
-    found: dict[str, Any] = {}
-    for option in options:
-        name, equals, value = option.partition("=")
-        if not equals or not name:
-            raise ValueError(f"--option takes name=value, got {option!r}")
-        found[name] = value_of(value)
-    return found
 
 
 def _run(
@@ -391,7 +399,8 @@ def _run(
     if not first:
         # Several processes train; one of them speaks.
         console = Console(quiet=True)
-    _check(plan)
+    check_plan(plan, folder if resume else None, records)
+    make_places(folder, *([] if records is None else [records]))
     if not resume:
         for was, now in moved_aside(plan, folder, records):
             say(console, f"moved {was} to {now}")
@@ -403,58 +412,62 @@ def _run(
         say(console, text)
 
     if jobs > 1:
-        # Claims are locks of files, which not every system has.
-        from .jobs import run_at_once
-
-        done = run_at_once(plan, folder, jobs=jobs, records=records, say=told)
+        made = run_at_once(plan, folder, jobs=jobs, records=records, say=told)
     else:
-        done = run_plan(plan, folder, records=records, say=told)
+        made = run_plan(plan, folder, records=records, say=told)
     # The others need not wait while the first one writes a report.
     part()
     if not first:
         return
-    table.show(console, plan.title, done)
-    table.save(done, folder / "table.md")
+    try:
+        if made.done:
+            _show(console, plan, made.done, folder)
+    finally:
+        _complain(console, plan, made.failed)
+
+
+def _show(console: Console, plan: Plan, done: list[Done], folder: Path) -> None:
+    """The table of what there is, and a report; those in the folder have what other calls have made
+    there, too.
+    """
+    for planned, _ in done:
+        note(plan, planned, folder / planned.place)
+    tables = tables_of(plan, done, folder)
+    if plan.title in tables:
+        table.show(console, plan.title, tables[plan.title])
+    if tables:
+        table.save_all(tables, folder / "table.md")
     # Of runs that were made elsewhere there may be records alone.
     places = [folder / planned.place for planned in plan.runs]
     runs = [place for place in places if (place / "config.json").is_file()]
+    runs += [run for run in _runs_below(folder) if run not in runs]
     if runs:
         say(console, f"report: {write_report(runs, folder / 'report.html')}")
 
 
-def _check(plan: Plan) -> None:
-    """Makes the tasks and the models of every row once, so that what is wrong with the data or the
-    settings of any is said before one is trained.
-    """
-    made: dict[str, list[tasks.Task]] = {}
-    rows = set()
-    for planned in plan.runs:
-        config = planned.config
-        if planned.row in rows:
-            continue
-        rows.add(planned.row)
-        asked = json.dumps([config.task, *([own.task, own.length] for own in config.stages)])
-        with _settings():
-            if asked not in made:
-                made[asked] = tasks_of(config, None)
-            for stage, task in zip(config.stages, made[asked], strict=True):
-                build(config, stage, task, made[asked])
-
-
-@contextmanager
-def _settings() -> Iterator[None]:
-    """A setting of the wrong type is a mistake like others."""
-    try:
-        yield
-    except TypeError as error:
-        raise ValueError(str(error)) from error
+def _complain(console: Console, plan: Plan, failed: list[Failed]) -> None:
+    """Raises when some runs failed."""
+    if not failed:
+        return
+    if len(failed) == 1:
+        raise ValueError(str(failed[0]))
+    for one in failed:
+        say(console, f"failed: {one}")
+    raise ValueError(
+        f"{len(failed)} of {len(plan.runs)} runs failed, as said above; the same command takes "
+        "them up again"
+    )
 
 
 def _runs_in(folder: Path) -> list[Path]:
     """A run's folder, or those inside it."""
     if (folder / "config.json").is_file():
         return [folder]
-    found = sorted(path.parent for path in folder.glob("*/config.json"))
+    found = _runs_below(folder)
     if not found:
         raise ValueError(f"{folder} is no run, and has none inside: there is no config.json")
     return found
+
+
+def _runs_below(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob("*/config.json"))

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -16,7 +15,9 @@ from rich.table import Table
 from ..recipes import Plan, Planned
 from ..tasks.token_files import nothing_kept
 from ..terminal import say
-from ..training import RunConfig, StageCost, estimate
+from ..training import StageCost, estimate
+from .checking import check_plan
+from .rows import flat
 from .runner import results_of
 
 __all__ = ["show_plan"]
@@ -29,19 +30,24 @@ CAPTION = (
 )
 
 
-def show_plan(console: Console, plan: Plan, folder: Path | None) -> None:
+def show_plan(
+    console: Console, plan: Plan, folder: Path | None, records: Path | None = None
+) -> None:
     """Prints configurations, and for every run its parameters, memory and time; writes nothing.
 
     Args:
         folder: of the runs, where those that have a result stay; None if all begin anew.
+        records: of runs that are not made again.
     """
     # First all that may fail: a mistake is one line, and nothing before it.
-    measured = _measured(console, plan)
+    results = [] if folder is None else results_of(plan, folder, records)
+    with nothing_kept():
+        check_plan(plan, folder, records)
+        measured = _measured(console, plan)
     say(console, plan.title, "bold")
     if plan.about:
         say(console, plan.about)
     _show_settings(console, plan)
-    results = [] if folder is None else results_of(plan, folder)
     there = {planned.place for planned, _ in results}
     table = Table(box=box.SIMPLE, pad_edge=False, caption=CAPTION, caption_justify="left")
     table.add_column("run", overflow="fold")
@@ -78,7 +84,7 @@ def _measured(console: Console, plan: Plan) -> list[list[StageCost]]:
     known: dict[str, list[StageCost]] = {}
     found = []
     quiet = not console.is_terminal
-    with nothing_kept(), Progress(console=console, transient=True, disable=quiet) as bar:
+    with Progress(console=console, transient=True, disable=quiet) as bar:
         shown = bar.add_task("measuring", total=len(plan.runs))
         for planned in plan.runs:
             bar.update(shown, description=f"measuring {planned.row}")
@@ -159,26 +165,8 @@ def _show_settings(console: Console, plan: Plan) -> None:
 
 def _settings_of(plan: Plan, row: str) -> dict[str, str]:
     runs = [planned.config for planned in plan.runs if planned.row == row]
-    found = _flat(runs[0])
+    found = flat(runs[0])
     found["seed"] = ", ".join(str(config.seed) for config in runs)
-    return found
-
-
-def _flat(config: RunConfig) -> dict[str, str]:
-    """Values by their names; those that are not given are left out, and so is the folder."""
-    found: dict[str, str] = {}
-
-    def walk(name: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, own in value.items():
-                walk(f"{name}.{key}" if name else key, own)
-        elif isinstance(value, list) and value and all(isinstance(own, dict) for own in value):
-            for place, own in enumerate(value):
-                walk(f"{name}.{own.get('name', place)}", own)
-        elif value is not None:
-            found[name] = value if isinstance(value, str) else json.dumps(value)
-
-    walk("", config.computes())
     return found
 
 

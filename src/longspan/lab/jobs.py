@@ -4,7 +4,6 @@ others.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -13,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,47 +20,94 @@ from typing import Any
 from ..recipes import Plan, Planned
 from ..training import RunConfig
 from ..training.records import write_json
+from ..writing import write_text
 from .records import Done
-from .runner import finished, take_up
+from .runner import Failed, Made, cause_of, finished, take_up
 
 __all__ = ["run_at_once"]
 
 # Seconds between two looks at what the processes have done.
 PAUSE = 0.5
 
+Processes = list[subprocess.Popen[bytes]]
+
 
 def run_at_once(
     plan: Plan, folder: Path, *, jobs: int, records: Path | None, say: Callable[[str], None]
-) -> list[Done]:
-    """As `runner.run_plan`, with so many runs at once.
-
-    Raises:
-        ValueError: a run failed; all others are done.
-    """
+) -> Made:
+    """As `runner.run_plan`, with so many runs at once."""
     folder.mkdir(parents=True, exist_ok=True)
     logs = folder / "jobs"
     logs.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".plan-") as place:
+    with tempfile.TemporaryDirectory(prefix="longspan-") as place:
         path = Path(place) / "plan.json"
         write_json(path, _as_dict(plan))
+        left = [planned for planned in plan.runs if _ended(planned, folder, records) is None]
         command = [sys.executable, "-m", __name__, str(path), str(folder), str(records or "")]
-        started: list[subprocess.Popen[bytes]] = []
+        started: Processes = []
         with _told_to_end():
             try:
-                for number in range(jobs):
-                    started.append(_started(command, logs / f"{number}.log", jobs))
-                _watch(plan, folder, records, started, say)
+                for number in range(min(jobs, len(left))):
+                    started.append(_started(command, _log(logs, number), jobs))
+                _watch(plan, left, folder, records, started, say)
             finally:
                 for process in started:
                     process.terminate()
-                    process.wait()
-    broken = [number for number, process in enumerate(started) if process.returncode]
-    if broken:
-        log = logs / f"{broken[0]}.log"
-        last = [line for line in log.read_text(encoding="utf-8").splitlines() if line.strip()]
-        raise ValueError(f"{last[-1] if last else 'a process ended without a word'} ({log})")
-    done = [finished(planned, folder, records) for planned in plan.runs]
-    return [one for one in done if one is not None]
+                    process.communicate()
+        made = Made([], [])
+        for planned in plan.runs:
+            done = _ended(planned, folder, records)
+            if done is not None:
+                made.done.append(done)
+            else:
+                made.failed.append(Failed(planned, _why(path, planned, folder, started, logs)))
+    return made
+
+
+def _ended(planned: Planned, folder: Path, records: Path | None) -> Done | None:
+    """What a run has come to; what is wrong with one is said by the process that takes it up."""
+    try:
+        return finished(planned, folder, records)
+    except (OSError, ValueError):
+        return None
+
+
+def _why(path: Path, planned: Planned, folder: Path, started: Processes, logs: Path) -> str:
+    """Why there is no result of a run, with where it lies and what its process has said."""
+    begun, failed = _begun(path, planned), _failed(path, planned)
+    by = begun.read_text(encoding="utf-8") if begun.exists() else ""
+    number = next((n for n, own in enumerate(started) if str(own.pid) == by), 0)
+    log = _log(logs, number)
+    if failed.exists():
+        why = failed.read_text(encoding="utf-8")
+    elif begun.exists():
+        why = f"its process ended {_how(started[number].returncode, log)}"
+    else:
+        why = f"no process was left to make it: one ended {_how(started[number].returncode, log)}"
+    return f"{why} ({folder / planned.place}, {log})"
+
+
+def _log(logs: Path, number: int) -> Path:
+    """What a process has said; other commands in the same folder have theirs."""
+    return logs / f"{os.getpid()}-{number}.log"
+
+
+def _how(code: int, log: Path) -> str:
+    """How a process ended, and its last words."""
+    if code < 0:
+        return f"by signal {-code}"
+    said = [line for line in log.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return f"with exit code {code}{f', {said[-1].strip()!r}' if said else ''}"
+
+
+def _begun(path: Path, planned: Planned) -> Path:
+    """Has the number of the process that has taken up a run."""
+    return path.with_name(f"{planned.place}.begun")
+
+
+def _failed(path: Path, planned: Planned) -> Path:
+    """Has the reason why a run failed."""
+    return path.with_name(f"{planned.place}.failed")
 
 
 @contextmanager
@@ -86,22 +131,26 @@ def _started(command: list[str], log: Path, jobs: int) -> subprocess.Popen[bytes
     threads = max((os.cpu_count() or 1) // jobs, 1)
     own = {"OMP_NUM_THREADS": str(threads)} | os.environ
     with log.open("wb") as file:
-        return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=own)
+        # By what it reads, which is nothing, it knows that this process is still there.
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT, env=own
+        )
 
 
 def _watch(
     plan: Plan,
+    left: list[Planned],
     folder: Path,
     records: Path | None,
-    started: list[subprocess.Popen[bytes]],
+    started: Processes,
     say: Callable[[str], None],
 ) -> None:
     """Tells of every run that ends, until all processes have."""
-    waiting = [planned for planned in plan.runs if finished(planned, folder, records) is None]
+    waiting = list(left)
     while True:
         running = any(process.poll() is None for process in started)
         for planned in list(waiting):
-            if finished(planned, folder, records) is not None:
+            if _ended(planned, folder, records) is not None:
                 waiting.remove(planned)
                 count = len(plan.runs) - len(waiting)
                 say(f"{count} of {len(plan.runs)}: {planned.row}, seed {planned.config.seed}")
@@ -131,42 +180,49 @@ def _plan_of(content: dict[str, Any]) -> Plan:
     return Plan(**{**content, "table": tuple(content["table"]), "runs": runs})
 
 
-@contextmanager
-def _claimed(folder: Path, planned: Planned) -> Iterator[bool]:
-    """Whether nobody else makes this run; the claim goes with the process, however it ends."""
-    place = folder / "jobs" / f"{planned.place}.claim"
-    with place.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-
-
 def main(path: Path, folder: Path, records: Path | None) -> int:
-    """One process: makes the runs that nobody else has made or begun. One that fails is left, by
+    """One process: makes the runs that no other of this plan has begun. One that fails is left, by
     the others too, however it ended; the exit code tells of it, and the end of the log.
     """
     plan = _plan_of(json.loads(path.read_text(encoding="utf-8")))
     failures = []
     for planned in plan.runs:
-        begun = path.with_name(f"{planned.place}.begun")
-        with _claimed(folder, planned) as mine:
-            if not mine or begun.exists() or finished(planned, folder, records) is not None:
-                continue
-            begun.touch()
-            try:
+        if not _mine(_begun(path, planned)):
+            continue
+        try:
+            if finished(planned, folder, records) is None:
                 take_up(plan, planned, folder, records)
-            except Exception as error:
-                if not isinstance(error, (ValueError, OSError, ImportError)):
-                    traceback.print_exc()
-                failures.append(f"{planned.place}: {type(error).__name__}: {error}")
-                print(failures[-1], file=sys.stderr, flush=True)
+        except Exception as error:
+            why = cause_of(error)
+            failures.append(f"{planned.place}: {why}")
+            write_text(_failed(path, planned), why)
+            print(failures[-1], file=sys.stderr, flush=True)
     if failures:
         print(f"\n{failures[0]}", file=sys.stderr)
     return 2 if failures else 0
 
 
+def _mine(begun: Path) -> bool:
+    """Whether this process is the first to take up a run."""
+    try:
+        with begun.open("x", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _end_with_the_first() -> None:
+    """Ends this process when the one that has started it is gone, however that ended."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 if __name__ == "__main__":
+    _end_with_the_first()
     sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3] else None))

@@ -45,6 +45,10 @@ def predict(
         How many records there are, and how many were predicted before.
     """
     records = _checked(trained.task, source)
+    if to.is_dir():
+        raise IsADirectoryError(f"{to} is a folder: name a file for the predictions")
+    if not to.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {to.parent} for {to.name}: make it first")
     if to.exists() and to.samefile(source):
         raise ValueError(f"{to} is what is read: name another output")
     part = part_of(trained, source, to)

@@ -7,18 +7,29 @@ not made again.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
+from ..paths import expanded
 from ..recipes import Plan, Planned
-from ..tasks.reading import source_of
+from ..tasks.token_files import hash_of
 from ..training import RunConfig
+from ..training.folder import described_in
 from ..training.records import write_json
 
-__all__ = ["Done", "Lines", "keep", "kept", "lines_of", "path_of", "read_all"]
+__all__ = [
+    "Done",
+    "Lines",
+    "check_record",
+    "data_of",
+    "keep",
+    "kept",
+    "lines_of",
+    "path_of",
+    "read_all",
+]
 
 # A run, and its `result.json`.
 Done = tuple[Planned, dict[str, Any]]
@@ -36,23 +47,36 @@ IN_LINES = ("step", "stage", "kind", "loss", "metric")
 
 
 def kept(folder: Path, planned: Planned) -> Done | None:
-    """The record of a run, if there is one.
+    """The record of a run, if there is one."""
+    record = _record(folder, planned)
+    return None if record is None else (planned, record["result"])
 
-    Raises:
-        ValueError: it is of other files of the same names.
-    """
-    path = path_of(folder, planned)
-    if not path.is_file():
-        return None
-    record = json.loads(path.read_text(encoding="utf-8"))
-    here = _hashes(planned.config)
-    for name, was in record.get("data", {}).items():
+
+def check_record(folder: Path, planned: Planned, tasks: Sequence[Mapping[str, Any]]) -> None:
+    """Raises when the record of a run is of other data than these tasks, as they are described."""
+    record = _record(folder, planned)
+    before, here = {} if record is None else record.get("data", {}), data_of(tasks)
+    for name, was in before.items():
         if here.get(name, was) != was:
             raise ValueError(
-                f"{path} is of another file that is called {name}: name another folder for the "
-                "records, or the file"
+                f"{path_of(folder, planned)} is of another {name} than the one here: begin anew "
+                "with --fresh, or name another folder for the records"
             )
-    return _done(record)
+
+
+def _record(folder: Path, planned: Planned) -> dict[str, Any] | None:
+    path = path_of(folder, planned)
+    return _read(path) if path.is_file() else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict) or not {"row", "order", "config", "result"} <= set(found):
+        raise ValueError(f"{path} is no record of a run")
+    return found
 
 
 def path_of(folder: Path, planned: Planned) -> Path:
@@ -67,7 +91,7 @@ def keep(folder: Path, plan: Plan, planned: Planned, run: Path) -> Path:
         "order": plan.line_of(planned.row),
         **({} if planned.published is None else {"published": planned.published}),
         "config": _without_places(planned.config).as_dict(),
-        "data": _hashes(planned.config),
+        "data": data_of(described_in(run)),
         "result": json.loads((run / "result.json").read_text(encoding="utf-8")),
         "metrics": _lines(run / "metrics.jsonl"),
     }
@@ -94,15 +118,13 @@ def lines_of(folder: Path, only: str = "") -> list[Lines]:
 def _all(folder: Path, only: str) -> list[dict[str, Any]]:
     paths = sorted(folder.glob("*.json"))
     if not paths:
-        raise ValueError(f"{folder} has no records")
-    found = [(json.loads(path.read_text(encoding="utf-8")), path) for path in paths]
-    for record, path in found:
-        if not isinstance(record, dict) or not {"row", "order", "config", "result"} <= set(record):
-            raise ValueError(f"{path} is no record of a run")
-    found.sort(key=lambda own: (own[0]["order"], own[0]["config"]["seed"]))
-    chosen = [record for record, _ in found if only in record["row"]]
+        hint = "; the table of its runs is table.md" if (folder / "table.md").is_file() else ""
+        raise ValueError(f"{folder} has no records, as --records leaves them{hint}")
+    found = [_read(path) for path in paths]
+    found.sort(key=lambda own: (own["order"], own["config"]["seed"]))
+    chosen = [record for record in found if only in record["row"]]
     if not chosen:
-        rows = dict.fromkeys(record["row"] for record, _ in found)
+        rows = dict.fromkeys(record["row"] for record in found)
         raise ValueError(f"{folder} has no row with {only!r} in its name, but {'; '.join(rows)}")
     return chosen
 
@@ -128,17 +150,30 @@ def _without_places(config: RunConfig) -> RunConfig:
     return replace(config, task=task, start=_names(config.start), output="runs")
 
 
-def _hashes(config: RunConfig) -> dict[str, str]:
-    """Of the files of a task that are there, by name."""
-    settings = config.task["settings"]
-    given = [config.task["data"], *(settings[name] for name in PATHS if name in settings)]
-    paths = [Path(path) for path in _flat(given) if Path(path).is_file()]
-    return {path.name: _hash(path, path.stat().st_mtime_ns) for path in paths}
-
-
-@lru_cache
-def _hash(path: Path, changed: int) -> str:
-    return source_of(path).sha256
+def data_of(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Hashes of what tasks, as they are described, have read: of files by name, of folders for all
+    that was read in them, and of a tokenizer that was named.
+    """
+    found: dict[str, list[str]] = {}
+    inside: dict[Path, dict[str, str]] = {}
+    for task in tasks:
+        given = [task["data"], *(task["settings"].get(name) for name in PATHS)]
+        folders = [path for own in _flat(given) if (path := expanded(own)).is_dir()]
+        for file in task["files"]:
+            path = Path(file["path"])
+            home = next((own for own in folders if path.is_relative_to(own)), None)
+            if home is not None:
+                name = path.relative_to(home).as_posix()
+                inside.setdefault(home, {})[name] = file["sha256"]
+            elif file["sha256"] not in found.setdefault(path.name, []):
+                found[path.name].append(file["sha256"])
+        if task["settings"].get("tokenizer") is not None and "tokens" in task:
+            named = task.get("tokenizer")
+            found["tokenizer"] = [task["tokens"] if named is None else named["sha256"]]
+    for home, files in inside.items():
+        own = hash_of(f"{name} {files[name]}" for name in sorted(files))
+        found.setdefault(f"{home.name}/", []).append(own)
+    return {name: own[0] if len(own) == 1 else hash_of(own) for name, own in found.items()}
 
 
 def _flat(paths: Any) -> list[Any]:

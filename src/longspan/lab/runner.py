@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
-import json
+import errno
+import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from ..recipes import Plan, Planned
+from ..terminal import words_of
 from ..training import train
 from ..training.accelerating import accelerator_for
-from ..training.processes import first_process, wait
-from ..training.run import check_folder
+from ..training.folder import TakenError, check_folder, claimed
+from ..training.folder import finished as result_in
+from ..training.processes import first_process, process_count, wait
 from .records import Done, keep, kept, path_of
+from .rows import note
 
-__all__ = ["finished", "moved_aside", "results_of", "run_plan", "take_up"]
+__all__ = [
+    "Failed",
+    "Made",
+    "cause_of",
+    "finished",
+    "moved_aside",
+    "results_of",
+    "run_plan",
+    "take_up",
+]
 
-RESULT = "result.json"
+
+class Failed(NamedTuple):
+    """A run that did not come to an end, and why."""
+
+    planned: Planned
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.planned.row}, seed {self.planned.config.seed}: {self.why}"
+
+
+class Made(NamedTuple):
+    """What a plan has come to."""
+
+    done: list[Done]
+    failed: list[Failed]
 
 
 def run_plan(
     plan: Plan, folder: Path, *, records: Path | None = None, say: Callable[[str], None]
-) -> list[Done]:
+) -> Made:
     """Takes up every run that has no result yet, in the plan's order; one that was stopped goes on
-    where its last checkpoint is.
+    where its last checkpoint is. One that fails is not the end of the others, unless several
+    processes make it, which wait for one another, or the disk is full.
 
     Args:
         folder: of all the runs.
@@ -31,21 +61,52 @@ def run_plan(
             when they end.
         say: told what happens.
     """
-    found: list[Done] = []
-    for number, planned in enumerate(plan.runs, 1):
-        done = finished(planned, folder, records)
-        if done is None:
-            say(f"{number} of {len(plan.runs)}: {planned.row}, seed {planned.config.seed}")
-            done = take_up(plan, planned, folder, records)
-        found.append(done)
-    return found
+    done: dict[int, Done] = {}
+    failed: dict[int, Failed] = {}
+    left = dict(enumerate(plan.runs, 1))
+    # What another process makes is looked at again when all else is made.
+    for again in (False, True):
+        taken = {}
+        for number, planned in left.items():
+            try:
+                found = finished(planned, folder, records)
+                if found is None:
+                    say(f"{number} of {len(plan.runs)}: {planned.row}, seed {planned.config.seed}")
+                    found = take_up(plan, planned, folder, records)
+                done[number] = found
+            except Exception as error:
+                if process_count() > 1:
+                    raise
+                if isinstance(error, TakenError) and not again:
+                    taken[number] = planned
+                    continue
+                failed[number] = Failed(planned, cause_of(error))
+                if len(plan.runs) > 1:
+                    say(f"failed: {failed[number]}")
+                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                    taken = {}
+                    break
+        left = taken
+    return Made([done[n] for n in sorted(done)], [failed[n] for n in sorted(failed)])
+
+
+def cause_of(error: Exception) -> str:
+    """Why a run failed, in one line; of what is nobody's mistake, the whole is printed, too."""
+    if isinstance(error, ValueError | OSError | ImportError):
+        return words_of(error)
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {words_of(error)}"
 
 
 def take_up(plan: Plan, planned: Planned, folder: Path, records: Path | None) -> Done:
     """Makes one run, or goes on with it."""
     config = planned.inside(folder)
+    if first_process():
+        # Before it is trained: one that is stopped has its row.
+        config.folder.mkdir(parents=True, exist_ok=True)
+        note(plan, planned, config.folder)
     result = train(config, resume=True)
-    if records is not None and first_process():
+    if first_process() and records is not None:
         keep(records, plan, planned, config.folder)
     return planned, result
 
@@ -54,7 +115,7 @@ def finished(planned: Planned, folder: Path, records: Path | None) -> Done | Non
     """What a run has come to, if it has ended, here or where its record is from."""
     if records is not None:
         return kept(records, planned)
-    result = _result(folder / planned.place)
+    result = result_in(folder / planned.place)
     if result is None:
         return None
     check_folder(planned.inside(folder), resume=True)
@@ -67,41 +128,37 @@ def moved_aside(plan: Plan, folder: Path, records: Path | None = None) -> list[t
 
     Returns:
         What was moved, and where to. All processes call it, and the first one moves.
+
+    Raises:
+        TakenError: another process makes one of them; nothing has changed.
     """
     accelerator_for()  # Processes that were started together know one another from here on.
     found = []
     if first_process():
-        for planned in plan.runs:
-            places = [folder / planned.place]
-            if records is not None:
-                places.append(path_of(records, planned))
-            for was in places:
-                if was.exists():
-                    now = _free(was.parent / "before", was)
-                    now.parent.mkdir(exist_ok=True)
-                    was.rename(now)
-                    found.append((was, now))
+        with ExitStack() as held:
+            for planned in plan.runs:
+                if (folder / planned.place).exists():
+                    held.enter_context(claimed(folder / planned.place))
+            for planned in plan.runs:
+                places = [folder / planned.place]
+                if records is not None:
+                    places.append(path_of(records, planned))
+                found += [(was, _moved(was)) for was in places if was.exists()]
     wait()
     return found
 
 
-def _free(folder: Path, was: Path) -> Path:
-    """A path that is not taken."""
-    number = 1
-    while (found := folder / f"{was.stem}-{number}{was.suffix}").exists():
+def _moved(was: Path) -> Path:
+    """Into the folder `before`, under a name that is not taken."""
+    folder, number = was.parent / "before", 1
+    while (now := folder / f"{was.stem}-{number}{was.suffix}").exists():
         number += 1
-    return found
+    folder.mkdir(exist_ok=True)
+    was.rename(now)
+    return now
 
 
-def results_of(plan: Plan, folder: Path) -> list[Done]:
-    """The runs of a plan that have a result."""
-    done = [finished(planned, folder, None) for planned in plan.runs]
+def results_of(plan: Plan, folder: Path, records: Path | None = None) -> list[Done]:
+    """The runs of a plan that have a result, here or where their records are from."""
+    done = [finished(planned, folder, records) for planned in plan.runs]
     return [one for one in done if one is not None]
-
-
-def _result(run: Path) -> dict[str, Any] | None:
-    path = run / RESULT
-    if not path.is_file():
-        return None
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found

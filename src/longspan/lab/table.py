@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich import box
@@ -13,7 +13,7 @@ from ..writing import write_text
 from .comparing import Compared, Spread, compared
 from .records import Done
 
-__all__ = ["as_markdown", "save", "show"]
+__all__ = ["as_markdown", "save", "save_all", "show"]
 
 
 def show(console: Console, title: str, done: Sequence[Done]) -> None:
@@ -38,6 +38,14 @@ def as_markdown(done: Sequence[Done]) -> str:
 def save(done: Sequence[Done], path: Path) -> Path:
     """Writes the rows as Markdown."""
     write_text(path, as_markdown(done))
+    return path
+
+
+def save_all(tables: Mapping[str, Sequence[Done]], path: Path) -> Path:
+    """Writes several tables, each below its title; one alone needs none."""
+    texts = {title: as_markdown(done) for title, done in tables.items()}
+    parts = [f"**{title}**\n\n{text}" for title, text in texts.items()]
+    write_text(path, "\n".join(parts if len(parts) > 1 else texts.values()))
     return path
 
 

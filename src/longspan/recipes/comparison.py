@@ -68,6 +68,11 @@ def comparison(
         raise ValueError(
             f"compare: mechanisms must be among {', '.join(MECHANISMS)}, got {', '.join(unknown)}"
         )
+    if not mechanisms or len(set(mechanisms)) < len(mechanisms):
+        raise ValueError(
+            "compare: mechanisms must be at least one, and each once, got "
+            f"{', '.join(mechanisms) or 'none'}"
+        )
     if task in CAUSAL and "bigbird" in mechanisms:
         raise ValueError(f"compare: bigbird looks ahead, and {task} is written from left to right")
     settings = {} if length is None else {"length": length}
@@ -93,10 +98,12 @@ def comparison(
         )
         runs += over_seeds(name, config, range(seeds))
     return Plan(
-        title=f"{', '.join(mechanisms)} on {task}",
+        title=f"Mechanisms on {task}",
         about=f"The same model, data and steps; {reach} tokens to each side on average where a "
         "mechanism looks at some.",
         runs=tuple(runs),
+        # The others, too: what was made of them before lies in the same table.
+        table=tuple(dict.fromkeys([*mechanisms, *MECHANISMS])),
     )
 
 

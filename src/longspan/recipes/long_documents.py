@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..training import RunConfig
+from ..training.config import Precision
 from .plan import Plan, over_seeds
 from .questions import (
     answering,
@@ -32,7 +33,7 @@ def long_documents(
     batch: int = 16,
     dev_questions: int | None = None,
     learning_rate: float = 1.5e-4,
-    precision: Any = "bf16",
+    precision: Precision = "bf16",
     seeds: Sequence[int] = (0, 1, 2),
 ) -> Plan:
     """Full attention, and mechanisms of the same pairs, each with the question's tokens as global

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..training import RunConfig
+from ..training.config import Precision
 from .plan import Plan, Planned, over_seeds
 from .questions import answering, in_turn, learned, said_of, wide_first, with_tokens
 
@@ -47,7 +48,7 @@ def narrow_ideas(
     batch: int = 64,
     length: int = 384,
     learning_rate: float = 1.5e-4,
-    precision: Any = "bf16",
+    precision: Precision = "bf16",
     seeds: Sequence[int] = (0, 1, 2),
 ) -> Plan:
     """A learned window as `narrow_windows` has it, and with one thing changed; each without and

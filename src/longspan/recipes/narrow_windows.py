@@ -12,8 +12,18 @@ from dataclasses import replace
 from typing import Any
 
 from ..training import RunConfig
+from ..training.config import Precision
 from .plan import Plan, Planned, over_seeds
-from .questions import answering, fixed, full, learned, said_of, wide_first, with_tokens
+from .questions import (
+    answering,
+    fixed,
+    full,
+    heads_of,
+    learned,
+    said_of,
+    wide_first,
+    with_tokens,
+)
 
 __all__ = ["narrow_windows", "spread"]
 
@@ -46,7 +56,7 @@ def narrow_windows(
     batch: int = 64,
     length: int = 384,
     learning_rate: float = 1.5e-4,
-    precision: Any = "bf16",
+    precision: Precision = "bf16",
     seeds: Sequence[int] = (0, 1, 2),
 ) -> Plan:
     """Full attention, fixed windows, learned ones, and single changes around one of them; each
@@ -68,12 +78,11 @@ def narrow_windows(
         data=data, dev=dev, start=start, steps=steps, batch=batch, length=length,
         learning_rate=learning_rate, precision=precision,
     )  # fmt: skip
-    heads = 12 if start is not None else 4
     runs: list[Planned] = []
     runs += over_seeds("full attention", full(with_tokens(base, False)), seeds)
     for tokens in (False, True):
         own = with_tokens(base, tokens)
-        rows = _rows(own) if tokens else _rows(own) | _shared(own, heads)
+        rows = _rows(own) if tokens else _rows(own) | _shared(own, heads_of(start))
         for row, config in rows.items():
             runs += over_seeds(f"{row}, {said_of(tokens)}", config, seeds)
     for tokens in (False, True):

@@ -62,6 +62,17 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.runs:
             raise ValueError(f"Plan {self.title!r}: has no runs")
+        there = set()
+        for run in self.runs:
+            if run.place in there:
+                raise ValueError(
+                    f"Plan {self.title!r}: two runs of {run.row!r} have the seed "
+                    f"{run.config.seed}; name each seed once, such as seeds=[0, 1]"
+                )
+            there.add(run.place)
+        missing = [row for row in self.rows if self.table and row not in self.table]
+        if missing:
+            raise ValueError(f"Plan {self.title!r}: table has no row {missing[0]!r}")
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -78,7 +89,7 @@ class Plan:
                 raise ValueError(
                     f"the rows of {self.title!r} are {'; '.join(self.rows)}; got {row!r}"
                 )
-        runs = tuple(run for row in rows for run in self.runs if run.row == row)
+        runs = tuple(run for row in dict.fromkeys(rows) for run in self.runs if run.row == row)
         return replace(self, runs=runs, table=self.table or self.rows)
 
     def with_set(self, settings: Iterable[str]) -> Plan:

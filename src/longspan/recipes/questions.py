@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..paths import expanded
 from ..training import RunConfig, Stage
+from ..training.config import Precision
 
 __all__ = [
     "answering",
     "fixed",
     "full",
+    "heads_of",
     "in_turn",
     "learned",
     "reaching",
@@ -23,6 +27,9 @@ __all__ = [
 
 # A small encoder, where there are no weights to start from.
 SMALL = {"width": 96, "layers": 2, "heads": 4}
+
+# Those of a base model, where nobody tells.
+HEADS = 12
 
 # How many times the mean a learned reach may be.
 MOST = 8
@@ -40,7 +47,7 @@ def answering(
     batch: int,
     length: int,
     learning_rate: float,
-    precision: Any,
+    precision: Precision,
     **settings: Any,
 ) -> RunConfig:
     """A run on `squad` in one stage, with the tokenizer of the weights that it starts from; further
@@ -64,6 +71,15 @@ def answering(
         precision=precision,
         mechanism={"kind": "FullAttention"},
     )
+
+
+def heads_of(start: str | None) -> int:
+    """How many heads the layers of a model have, as far as a folder tells."""
+    if start is None:
+        return SMALL["heads"]
+    path = expanded(start) / "config.json"
+    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return int(told.get("num_attention_heads", HEADS))
 
 
 def with_settings(config: RunConfig, **settings: Any) -> RunConfig:

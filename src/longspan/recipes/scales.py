@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..training import RunConfig, Stage
+from ..training.config import Precision
 from .plan import Plan, over_seeds
 from .questions import answering, fixed, reaching, with_settings
 
@@ -27,7 +27,7 @@ def scales(
     tokens: int = 65536,
     dev_questions: int | None = None,
     learning_rate: float = 1.5e-4,
-    precision: Any = "bf16",
+    precision: Precision = "bf16",
     seeds: Sequence[int] = (0, 1, 2),
 ) -> Plan:
     """At each length: a fixed window; a reach learned on paragraphs, whose network alone is carried

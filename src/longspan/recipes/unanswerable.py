@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
+from ..training.config import Precision
 from .plan import Plan, over_seeds
 from .questions import answering, fixed, full, reaching
 
@@ -16,28 +17,27 @@ def unanswerable(
     data: str | Sequence[str] | None = None,
     dev: str | None = None,
     start: str | None = None,
-    no_answer: float = 0.0,
+    no_answer: float | Literal["chosen"] = "chosen",
     mismatched: float = 0.5,
     reach: int = 16,
     steps: int = 1400,
     batch: int = 64,
     length: int = 384,
     learning_rate: float = 1.5e-4,
-    precision: Any = "bf16",
+    precision: Precision = "bf16",
     seeds: Sequence[int] = (0, 1, 2),
 ) -> Plan:
     """Full attention, a fixed and a learned window, with the question's tokens as global ones,
     trained to say where the answer is or that there is none.
 
-    How much better "no answer" has to score is chosen beforehand, without `dev`: such runs are
-    measured on articles that are kept from `data`, and say which `no_answer` is best there
-    (`best_no_answer` of their results).
+    How much better "no answer" has to score than a span is chosen by every run for itself, on
+    articles that are kept from `data` and not learned from; `dev` has no part in it.
 
     Args:
         data: SQuAD files to learn from; None is the sample in the package.
         dev: the file to be measured on; None for articles that are kept from `data`.
         start: weights to start from, with their tokenizer.
-        no_answer: how much better "no answer" must score than the best span.
+        no_answer: how much better "no answer" must score than the best span, if it is not chosen.
         mismatched: the share of questions that are asked about a wrong paragraph, too.
         reach: tokens to each side, on average.
         steps: of training.

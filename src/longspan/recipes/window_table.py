@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..training import RunConfig
+from ..training.config import Precision
 from .plan import Plan, over_seeds
 from .questions import answering, fixed, learned, said_of, with_settings, with_tokens
 
@@ -63,7 +64,7 @@ def window_table(
     as_wide: Sequence[int] = (),
     dev_questions: int | None = None,
     learning_rate: float = 1.5e-4,
-    precision: Any = "bf16",
+    precision: Precision = "bf16",
     seeds: Sequence[int] = (0, 1, 2),
 ) -> Plan:
     """Every row of the reports, and those that they left open.
@@ -111,6 +112,7 @@ def window_table(
             for row, config in made[part]()
             for run in over_seeds(row, config, seeds, published=PUBLISHED.get(row))
         ),
+        table=tuple(row for rows in made.values() for row, _ in rows()),
     )
 
 

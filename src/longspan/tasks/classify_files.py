@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from ..errors import describe
+from .inputs import need_texts
 from .reading import (
     COMPRESSED,
     SourceFile,
@@ -83,11 +85,19 @@ def _table(path: Path, fields: Fields) -> list[Labelled]:
     found = []
     needed = [name for name in fields if name is not None]
     for place, values in read_records(path, needed):
-        second = None if fields.second is None else str(values[fields.second])
+        try:
+            need_texts(values, [name for name in (fields.text, fields.second) if name is not None])
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None
         label = values[fields.label]
-        if label is None or str(label) == "":
+        if label is None or label == "":
             raise ValueError(f"{place}: {fields.label!r} is empty")
-        found.append(Labelled(str(values[fields.text]), second, str(label)))
+        if not isinstance(label, str | int | float):
+            raise ValueError(
+                f"{place}: {fields.label!r} must be a text or a number, got {describe(label)}"
+            )
+        second = None if fields.second is None else values[fields.second]
+        found.append(Labelled(values[fields.text], second, str(label)))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..errors import describe
 from .batch import Batch
 
 __all__ = ["Inputs", "need_texts"]
@@ -32,4 +33,4 @@ def need_texts(record: Mapping[str, Any], names: Sequence[str]) -> None:
             there = ", ".join(map(repr, record)) or "none"
             raise ValueError(f"no field {name!r}; there are {there}")
         if not isinstance(record[name], str):
-            raise ValueError(f"{name!r} must be a text, got {type(record[name]).__name__}")
+            raise ValueError(f"{name!r} must be a text, got {describe(record[name])}")

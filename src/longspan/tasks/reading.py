@@ -10,15 +10,20 @@ import json
 import lzma
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 from ..errors import describe
+from ..paths import expanded
 
 __all__ = [
     "Record",
     "SourceFile",
     "Splits",
+    "hash_now",
     "kind_of",
     "need_fields",
     "path_of",
@@ -36,6 +41,9 @@ COMPRESSED = (".gz", ".xz")
 # How files of a folder are told apart by their names, the first that fits.
 TRAIN_NAMES = ("train",)
 DEV_NAMES = ("dev", "val", "test")
+
+# Who changes the longest field of all tables.
+_LIMIT = Lock()
 
 
 class SourceFile(NamedTuple):
@@ -79,11 +87,22 @@ def source_of(path: Path) -> SourceFile:
     return SourceFile(str(path), path.stat().st_size, digest)
 
 
+def hash_now(path: Path) -> str:
+    """A file's hash as in `source_of`, which is made again only when the file was changed."""
+    told = path.stat()
+    return _hash(path.absolute(), told.st_size, told.st_mtime_ns)
+
+
+@cache
+def _hash(path: Path, size: int, changed: int) -> str:
+    return source_of(path).sha256
+
+
 def path_of(name: str, value: object) -> Path:
     """A setting that is a path; `name` is what the message calls it."""
     if not isinstance(value, str | Path):
         raise TypeError(f"{name} must be a path, got {describe(value)}")
-    return Path(value).expanduser()
+    return expanded(value)
 
 
 def kind_of(path: Path) -> str:
@@ -151,7 +170,9 @@ def read_records(path: Path, needed: Sequence[str]) -> Iterator[Record]:
     elif kind in (".csv", ".tsv"):
         found = _table_records(path, "\t" if kind == ".tsv" else ",")
     else:
-        raise ValueError(f"{path}: the name must end in .jsonl, .csv or .tsv (or these and .gz)")
+        raise ValueError(
+            f"{path}: the name must end in .jsonl, .csv or .tsv (or these and .gz or .xz)"
+        )
     empty = True
     for record in found:
         empty = False
@@ -186,7 +207,8 @@ def splits_of(data: Path, dev: Path | None, kinds: Sequence[str]) -> Splits:
     train = _named(files, TRAIN_NAMES)
     if train is None:
         raise ValueError(
-            f"{data} has no file with 'train' in its name that ends in {', '.join(kinds)}; "
+            f"{data} has no file with 'train' in its name that ends in "
+            f"{', '.join(kind or 'nothing' for kind in kinds)}; "
             f"there are {', '.join(path.name for path in files) or 'none of that kind'}"
         )
     return Splits(train, dev or _named(files, DEV_NAMES))
@@ -220,23 +242,45 @@ def _json_records(path: Path) -> Iterator[Record]:
 
 
 def _table_records(path: Path, mark: str) -> Iterator[Record]:
-    # A TSV has no quotes in most published files, and a lone one would swallow lines.
-    lines = io.StringIO(read_text(path), newline="")
+    (first, names), *rows = _table_rows(path, mark) or [(1, [])]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise ValueError(f"{path}, line {first}: two columns are called {name!r}; rename one")
+    for line, row in rows:
+        place = f"{path}, line {line}"
+        if len(row) != len(names):
+            raise ValueError(f"{place}: {len(row)} columns, where line {first} has {len(names)}")
+        yield Record(place, dict(zip(names, row, strict=True)))
+
+
+def _table_rows(path: Path, mark: str) -> list[tuple[int, list[str]]]:
+    """The rows of a table, its columns' names first, each with the line that it ends in."""
+    text = read_text(path)
+    lines = io.StringIO(text, newline="")
     if mark == "\t":
+        # It has no quotes in most published files, and a lone one would swallow lines.
         reader = csv.reader(lines, delimiter=mark, quoting=csv.QUOTE_NONE, strict=True)
     else:
         reader = csv.reader(lines, delimiter=mark, strict=True)
     try:
-        names = next(reader)
-        for row in reader:
-            if not row:
-                continue
-            place = f"{path}, line {reader.line_num}"
-            if len(row) != len(names):
-                raise ValueError(f"{place}: {len(row)} columns, where line 1 has {len(names)}")
-            yield Record(place, dict(zip(names, row, strict=True)))
+        with _fields_up_to(len(text)):
+            return [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+
+
+@contextmanager
+def _fields_up_to(length: int) -> Iterator[None]:
+    """Fields may be so long, which are documents here: Python's module has one limit for all who
+    use it, and has it back afterwards.
+    """
+    with _LIMIT:
+        before = csv.field_size_limit()
+        csv.field_size_limit(max(before, length))
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
 
 
 def _need_file(path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..paths import expanded
 from .birthplaces import Birthplaces
 from .bytes import Bytes
 from .classify import Classify
@@ -87,7 +88,7 @@ def _own(name: str) -> type[Task]:
     """A class by the module, or the file, that it is in."""
     place, _, own = name.rpartition(":")
     if place.endswith(".py"):
-        path = Path(place).expanduser()
+        path = expanded(place)
         if not path.is_file():
             raise FileNotFoundError(f"task {name!r}: there is no file {path}")
         spec = importlib.util.spec_from_file_location(path.stem, path)

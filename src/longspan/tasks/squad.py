@@ -23,6 +23,10 @@ from .tokenizing import tokenizer_of
 
 __all__ = ["Squad", "asked"]
 
+# What to do where a file has no tenth that could be kept from what is learned.
+TO_MEASURE = "name a file to be measured on with dev=…"
+TO_CHOOSE = "there is none to choose no_answer by; give it as a number"
+
 
 class Squad(TextTask):
     """Find the answer to a question in a text.
@@ -56,7 +60,8 @@ class Squad(TextTask):
             the answer. So a model can learn from SQuAD 1.1 that a text may not tell.
         dev_questions: so many of those to be measured on, spread evenly; None for all.
         no_answer: how much better "no answer" must score than the best span to be given, where
-            questions may have none.
+            questions may have none; or `"chosen"`: what is best for the model, on a tenth of the
+            articles of every file to learn from, the last ones, which are then not learned from.
         cache: the folder for tokens; `~/.cache/longspan` by default.
 
     Attributes:
@@ -86,13 +91,13 @@ class Squad(TextTask):
         empty: int | None = None,
         mismatched: float = 0.0,
         dev_questions: int | None = None,
-        no_answer: float = 0.0,
+        no_answer: float | Literal["chosen"] = 0.0,
         cache: str | Path | None = None,
     ) -> None:
         if by not in ("paragraph", "article"):
             raise ValueError(f"squad: by must be 'paragraph' or 'article', got {describe(by)}")
         need_int("squad: vocabulary", vocabulary, at_least=1)
-        need_number("squad: no_answer", no_answer)
+        _check_no_answer(no_answer)
         if empty is not None:
             need_int("squad: empty", empty, at_least=0)
         if dev_questions is not None:
@@ -114,11 +119,11 @@ class Squad(TextTask):
             "dev_questions": dev_questions,
             "no_answer": no_answer,
         }
-        learn, measure = self._read(data, dev, by, mismatched)
+        learn, measure, held = self._read(data, dev, by, mismatched, held=no_answer == "chosen")
         if dev_questions is not None:
             measure = _spread(measure, dev_questions)
         self.data = _as_text(data)
-        self.no_answer = float(no_answer)
+        self.no_answer = 0.0 if isinstance(no_answer, str) else float(no_answer)
         self.length = length
         texts = [*learn.contexts, *(question.text for question in learn.questions)]
         self._use(tokenizer_of(tokenizer, texts, vocabulary, cache=cache))
@@ -128,6 +133,7 @@ class Squad(TextTask):
         self.most_global = self.reader.size(question_length, 0) if global_tokens else 0
         self.train = self._windows("train", _learnable(learn), cache, empty)
         self.dev = self._windows("dev", measure, cache)
+        self.held = None if held is None else self._windows("held", held, cache)
 
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Windows of these numbers."""
@@ -162,6 +168,13 @@ class Squad(TextTask):
         if two:
             scores |= _of_answerable(questions, found, exact, overlap)
         return scores
+
+    def choose(self, outputs: Mapping[int, Any]) -> dict[str, float]:
+        """The `no_answer` with the best F1."""
+        return {"no_answer": self.score(outputs, "held")["best_no_answer"]}
+
+    def take(self, chosen: Mapping[str, float]) -> None:
+        self.no_answer = float(chosen["no_answer"])
 
     def predictions(self, outputs: Mapping[int, Any], split: str = "dev") -> list[dict[str, Any]]:
         """For each question what was answered, where that lies, and the right answers."""
@@ -218,27 +231,38 @@ class Squad(TextTask):
         dev: str | Path | None,
         by: Literal["paragraph", "article"],
         mismatched: float,
-    ) -> tuple[Questions, Questions]:
-        """What to learn from and what to be measured on; notes what was read."""
+        held: bool,
+    ) -> tuple[Questions, Questions, Questions | None]:
+        """What to learn from, what to be measured on, and if asked for what is held for a choice;
+        notes what was read.
+        """
         files, other = _files(data, dev)
         self.files = [source_of(path) for path in (*files, other) if path is not None]
         found = [read_questions(path, by) for path in files]
+        kept: Questions | None = None
         if other is not None:
-            learn, measure = Questions.joined(found), read_questions(other, by)
+            measure = read_questions(other, by)
         else:
-            parts = [_apart(own, path) for own, path in zip(found, files, strict=True)]
-            learn = Questions.joined([own for own, _ in parts])
-            measure = with_mismatched(Questions.joined([own for _, own in parts]), mismatched)
-        learn = with_mismatched(learn, mismatched)
-        self.misplaced = [*learn.misplaced, *measure.misplaced]
+            found, measure = _parted(found, files, mismatched, TO_MEASURE)
+        if held:
+            found, kept = _parted(
+                found,
+                files,
+                mismatched,
+                "there is none to choose no_answer by; give it as a number",
+            )
+            _check_kept(kept)
+        learn = with_mismatched(Questions.joined(found), mismatched)
+        parts = [learn, measure] if kept is None else [learn, measure, kept]
+        self.misplaced = [name for part in parts for name in part.misplaced]
         if self.misplaced:
-            count = sum(len(q.answers) for part in (learn, measure) for q in part.questions)
+            count = sum(len(q.answers) for part in parts for q in part.questions)
             warnings.warn(
                 f"squad: {len(self.misplaced)} of {count} answers are not where the data says "
                 f"(the first is that of question {self.misplaced[0]!r}); they are not learned from",
                 stacklevel=4,
             )
-        return learn, measure
+        return learn, measure, kept
 
     def _windows(
         self,
@@ -305,6 +329,24 @@ def _learnable(questions: Questions) -> Questions:
     )
 
 
+def _check_no_answer(value: Any) -> None:
+    if not isinstance(value, str):
+        need_number("squad: no_answer", value)
+    elif value != "chosen":
+        raise ValueError(f"squad: no_answer must be a number or 'chosen', got {describe(value)}")
+
+
+def _check_kept(kept: Questions) -> None:
+    """Raises unless both kinds of questions are there to choose by."""
+    for answerable, what in ((True, "with"), (False, "without")):
+        if not any(question.answerable == answerable for question in kept.questions):
+            raise ValueError(
+                f"squad: no_answer='chosen' needs questions {what} an answer in the last tenth of "
+                "the articles to learn from, and there are none; mismatched=0.5 asks questions of "
+                "SQuAD 1.1 about paragraphs without the answer"
+            )
+
+
 def _check_mismatched(share: float, by: str) -> None:
     need_number("squad: mismatched", share)
     if not 0 <= share <= 1:
@@ -325,16 +367,27 @@ def _spread(questions: Questions, count: int) -> Questions:
     return questions if kept is None else replace(questions, questions=kept)
 
 
-def _apart(questions: Questions, path: Path) -> tuple[Questions, Questions]:
+def _parted(
+    found: Sequence[Questions], files: Sequence[Path], mismatched: float, cure: str
+) -> tuple[list[Questions], Questions]:
+    """Of every file all but the last tenth of its articles; and these together. `cure` says what to
+    do where there is no such tenth.
+    """
+    parts = [_apart(own, path, cure) for own, path in zip(found, files, strict=True)]
+    last = Questions.joined([own for _, own in parts])
+    return [own for own, _ in parts], with_mismatched(last, mismatched)
+
+
+def _apart(questions: Questions, path: Path, cure: str) -> tuple[Questions, Questions]:
     """All but the last tenth of the articles, and these."""
     groups = sorted(set(questions.groups))
     count = max(1, len(groups) // 10)
     if len(groups) < 2:
-        raise ValueError(f"{path} has one text alone: name a file to be measured on with dev=…")
+        raise ValueError(f"{path} has one text alone: {cure}")
     learn, measure = questions.part(set(groups[:-count])), questions.part(set(groups[-count:]))
     for part, name in ((learn, "first"), (measure, "last")):
         if not part.questions:
-            raise ValueError(f"{path}: its {name} texts have no questions: name a file with dev=…")
+            raise ValueError(f"{path}: its {name} texts have no questions: {cure}")
     return learn, measure
 
 

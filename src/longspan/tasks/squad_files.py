@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from ..errors import describe
 from .reading import Record, kind_of, need_fields, read_json, read_records
 
 __all__ = ["JSON_KINDS", "QUESTION_KINDS", "Answer", "Question", "Questions", "read_questions"]
@@ -78,6 +79,7 @@ class Questions:
             found.questions += [replace(q, context=texts + q.context) for q in own.questions]
             found.misplaced += own.misplaced
             found.unanswerable |= own.unanswerable
+        found.questions = _named_once(found.questions)
         return found
 
     def part(self, groups: set[int]) -> Questions:
@@ -102,12 +104,33 @@ class Questions:
 def read_questions(path: Path, by: Literal["paragraph", "article"] = "paragraph") -> Questions:
     """The questions of a file, each with the paragraph or the whole article that it is about."""
     found = Questions()
+    if path.is_file() and kind_of(path) not in QUESTION_KINDS:
+        raise ValueError(
+            f"{path}: the name must end in .json, .jsonl, .csv or .tsv (or these and .gz or .xz)"
+        )
     if kind_of(path) in JSON_KINDS:
         _read_squad(path, by, found)
     else:
         _read_own(path, found)
     if not found.questions:
         raise ValueError(f"{path} has no questions")
+    found.questions = _named_once(found.questions)
+    return found
+
+
+def _named_once(questions: list[Question]) -> list[Question]:
+    """With a number behind an id that was there before: answers are told by ids."""
+    there: set[str] = set()
+    last: dict[str, int] = {}
+    found = []
+    for question in questions:
+        name, number = question.id, last.get(question.id, 1)
+        while name in there:
+            number += 1
+            name = f"{question.id} ({number})"
+        last[question.id] = number
+        there.add(name)
+        found.append(question if name == question.id else replace(question, id=name))
     return found
 
 
@@ -146,13 +169,15 @@ def _asked(paragraph: Any, place: str, shift: int, found: Questions) -> Iterator
         here = f"{place}.qas[{number}]"
         name = str(entry.get("id", here)) if isinstance(entry, dict) else here
         text = _text(entry, "question", here)
-        answerable = not entry.get("is_impossible", False)
+        impossible = entry.get("is_impossible", False)
+        if not isinstance(impossible, bool):
+            raise ValueError(
+                f"{here}: 'is_impossible' must be true or false, got {describe(impossible)}"
+            )
         answers: list[Answer] = []
-        for own in _list(entry, "answers", here) if answerable else []:
+        for own in [] if impossible else _list(entry, "answers", here):
             answer = _text(own, "text", f"{here}.answers")
-            start = own.get("answer_start")
-            if not isinstance(start, int) or isinstance(start, bool):
-                raise ValueError(f"{here}.answers: answer_start must be a number, got {start!r}")
+            start = _number(own, "answer_start", f"{here}.answers")
             there = context.startswith(answer, start + shift) and start >= 0
             if not there:
                 found.misplaced.append(name)
@@ -177,10 +202,7 @@ def _read_own(path: Path, found: Questions) -> None:
             numbers[context] = len(found.contexts)
             found.groups.append(len(found.contexts))
             found.contexts.append(context)
-        given = record.values["answer"]
-        texts = [text for text in (given if isinstance(given, list) else [given]) if text]
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"{record.place}: answer must be a text or a list of texts")
+        texts = _answers(record)
         name = str(record.values.get("id") or line)
         answers = []
         for text in texts:
@@ -206,16 +228,30 @@ def _read_clauses(record: Record, line: int, found: Questions) -> None:
     found.groups.append(number)
     for kind, places in clauses.items():
         name, answers = f"{title}: {kind}", []
+        here = f"{record.place}: clauses[{kind!r}]"
+        if not isinstance(places, list | dict):
+            raise ValueError(f"{here}: must be a list of places, got {describe(places)}")
         for own in places if isinstance(places, list) else [places]:
-            marked = _text(own, "text", f"{record.place}: clauses[{kind!r}]")
-            start = own.get("start")
-            there = isinstance(start, int) and start >= 0 and text.startswith(marked, start)
+            marked, start = _text(own, "text", here), _number(own, "start", here)
+            there = start >= 0 and text.startswith(marked, start)
             if not there:
                 found.misplaced.append(name)
             answers.append(Answer(marked, start if there else None))
         if answers:
             question = ABOUT.format(kind)
             found.questions.append(Question(name, question, number, tuple(answers)))
+
+
+def _answers(record: Record) -> list[str]:
+    """The right answers of a record of one's own; none where its context does not tell."""
+    given = record.values["answer"]
+    texts = [""] if given is None else given if isinstance(given, list) else [given]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(
+            f"{record.place}: 'answer' must be a text, a list of texts, or nothing where the "
+            f"context does not tell, got {describe(given)}"
+        )
+    return [text for text in texts if text]
 
 
 def _list(owner: Any, name: str, place: str) -> list[Any]:
@@ -226,7 +262,17 @@ def _list(owner: Any, name: str, place: str) -> list[Any]:
 
 
 def _text(owner: Any, name: str, place: str) -> str:
-    found = owner.get(name) if isinstance(owner, dict) else None
-    if not isinstance(found, str):
+    if not isinstance(owner, dict) or name not in owner:
         raise ValueError(f"{place}: no text {name!r}")
+    found = owner[name]
+    if not isinstance(found, str):
+        raise ValueError(f"{place}: {name!r} must be a text, got {describe(found)}")
+    return found
+
+
+def _number(owner: dict[str, Any], name: str, place: str) -> int:
+    """Where a text begins, in characters."""
+    found = owner.get(name)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise ValueError(f"{place}: {name!r} must be a whole number, got {describe(found)}")
     return found

@@ -13,6 +13,8 @@ from .reading import SourceFile
 
 __all__ = ["Examples", "Objective", "Task", "apart"]
 
+SPLITS = ("train", "dev", "test", "held")
+
 Objective = Literal["spans", "next", "masked", "classes", "tags", "translation"]
 
 E = TypeVar("E")
@@ -70,6 +72,8 @@ class Task(ABC):
         length: the most tokens of an example.
         train: examples to learn from.
         dev: examples to be measured on.
+        held: examples of which neither is true: on them, what no gradient teaches is chosen before
+            a model is measured; None where there is nothing to choose.
         settings: what the task was made with, as JSON can hold it.
         files: what was read.
         data: where the data lies, as it was given; None for what ships or is generated.
@@ -92,6 +96,7 @@ class Task(ABC):
     length: int
     train: Sequence[Any]
     dev: Sequence[Any]
+    held: Sequence[Any] | None = None
     settings: dict[str, Any]
     files: list[SourceFile]
     data: str | list[str] | None
@@ -122,6 +127,14 @@ class Task(ABC):
         is no answer. `"classes"`: the class. `"tags"`: one tag a token, as many as the example's
         tokens. `"translation"`: tokens, without those that begin and end a text.
         """
+
+    def choose(self, outputs: Mapping[int, Any]) -> dict[str, float]:
+        """By name, what is best for a model that gave these outputs for the `held` examples."""
+        raise NotImplementedError(f"{self.name} has nothing to choose")
+
+    def take(self, chosen: Mapping[str, float]) -> None:
+        """What `choose` gave is in force from now on."""
+        raise NotImplementedError(f"{self.name} has nothing to choose")
 
     @abstractmethod
     def predictions(self, outputs: Mapping[int, Any], split: str = "dev") -> list[dict[str, Any]]:
@@ -156,9 +169,9 @@ class Task(ABC):
 
     def examples(self, split: str) -> Sequence[Any]:
         """The examples of a split by its name."""
-        found = getattr(self, split, None) if split in ("train", "dev", "test") else None
+        found = getattr(self, split, None) if split in SPLITS else None
         if found is None:
-            there = [s for s in ("train", "dev", "test") if getattr(self, s, None) is not None]
+            there = [s for s in SPLITS if getattr(self, s, None) is not None]
             raise ValueError(f"{self.name} has no split {split!r}: choose {' or '.join(there)}")
         return found
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from .reading import source_of
 from .task import Task
-from .tokenizing import readable, save_tokenizer, special_token
+from .token_files import hash_of
+from .tokenizing import readable, save_tokenizer, special_token, tokenizer_file
 
 __all__ = ["TextTask"]
 
@@ -26,6 +28,40 @@ class TextTask(Task):
         self.tokenizer = tokenizer
         self.vocabulary = tokenizer.get_vocab_size()
         self.pad = special_token(tokenizer, "pad")
+
+    def describe(self) -> dict[str, Any]:
+        """With a hash of all tokens, whose numbers a model has learned, and the file of a tokenizer
+        that was named.
+        """
+        named = self.settings.get("tokenizer")
+        more = {} if named is None else {"tokenizer": source_of(tokenizer_file(named))._asdict()}
+        return {**super().describe(), "tokens": self._tokens_hash(), **more}
+
+    @classmethod
+    def from_description(
+        cls, description: Mapping[str, Any], *, cache: str | Path | None = None
+    ) -> Self:
+        """The task as it was described; raises when a file or the tokenizer is another."""
+        task = super().from_description(description, cache=cache)
+        now = task.describe()
+        was, file = (own.get("tokenizer", {}) for own in (description, now))
+        if was and was["sha256"] != file["sha256"]:
+            what = f"{file['path']} is another"
+        elif description.get("tokens", now["tokens"]) != now["tokens"]:
+            what = "it has other tokens"
+        else:
+            return task
+        raise ValueError(
+            f"{cls.name}: the tokenizer changed since this was described: {what}; put it back, or "
+            "start anew"
+        )
+
+    def _tokens_hash(self) -> str:
+        """Not of the tokenizer's file, which another version of tokenizers may write in another
+        way.
+        """
+        tokens = self.tokenizer.get_vocab()
+        return hash_of(sorted(tokens, key=tokens.__getitem__))
 
     def texts(self, tokens: Sequence[int]) -> list[str]:
         """Tokens as they are in the vocabulary."""

@@ -18,6 +18,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
+from ..paths import expanded, home
 from ..writing import folder_aside
 
 __all__ = ["Ragged", "RaggedWriter", "Rows", "cached", "hash_of", "mapped", "nothing_kept"]
@@ -47,7 +48,7 @@ def cached(
         make: writes the files.
         cache: the folder of such folders; `~/.cache/longspan` by default.
     """
-    place = Path(cache).expanduser() if cache is not None else Path.home() / ".cache" / "longspan"
+    place = _place() if cache is None else expanded(cache)
     text = json.dumps({"format": FORMAT, "name": name, **key}, sort_keys=True)
     folder = place / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
     if folder.is_dir():
@@ -83,6 +84,15 @@ def cached(
             ) from error
         raise
     return folder
+
+
+def _place() -> Path:
+    found = home()
+    if found is None:
+        raise FileNotFoundError(
+            "nobody tells where the home folder is: name a folder for tokens with cache=…"
+        )
+    return found / ".cache" / "longspan"
 
 
 @contextmanager

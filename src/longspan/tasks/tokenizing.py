@@ -28,6 +28,7 @@ __all__ = [
     "special_token",
     "token_rows",
     "token_rows_now",
+    "tokenizer_file",
     "tokenizer_of",
 ]
 
@@ -53,8 +54,7 @@ PART = 64
 
 def load_tokenizer(path: str | Path) -> Any:
     """The tokenizer of a `tokenizer.json`, or of a folder that has one (a checkpoint's)."""
-    path = path_of("tokenizer", path)
-    file = path / "tokenizer.json" if path.is_dir() else path
+    file = tokenizer_file(path)
     if not file.is_file():
         raise FileNotFoundError(
             f"tokenizer: there is no file {file}; name a tokenizer.json, or a folder with one such "
@@ -67,6 +67,12 @@ def load_tokenizer(path: str | Path) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def tokenizer_file(path: str | Path) -> Path:
+    """Where `load_tokenizer` looks."""
+    path = path_of("tokenizer", path)
+    return path / "tokenizer.json" if path.is_dir() else path
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> Path:

@@ -5,6 +5,7 @@ from .building import build
 from .config import RunConfig
 from .estimating import StageCost, estimate
 from .evaluating import evaluate
+from .folder import TakenError
 from .guard import NotFiniteError
 from .learner import Learner
 from .loading import Trained, load
@@ -23,6 +24,7 @@ __all__ = [
     "RunConfig",
     "Stage",
     "StageCost",
+    "TakenError",
     "Trained",
     "build",
     "estimate",

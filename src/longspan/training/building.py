@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..functional.encoding import Meaning, encode
+from ..errors import need_text
 from ..models import Config, Encoder, LanguageModel, Translator
-from ..nn import LearnedWindow, Mechanism, MultiheadAttention
+from ..nn import Attention, LearnedWindow, Mechanism, MultiheadAttention
 from ..nn.describing import KINDS, mechanism_from
-from ..normalizers import Softmax
-from ..patterns import Causal, Full
+from ..patterns.expressions import parse_pattern
 from ..tasks import Task, make
 from .config import RunConfig
 from .learner import Learner
@@ -268,20 +267,7 @@ def _mechanism(asked: dict[str, Any], filled: dict[str, Any], causal: bool) -> M
     """A mechanism by its description, with what it leaves out filled in."""
     kind = asked["kind"]
     if kind == "Attention":
-        check_keys("mechanism Attention", asked, ("kind", *DESCRIBED))
-        missing = [key for key in DESCRIBED if key not in asked]
-        if missing and len(missing) < len(DESCRIBED):
-            raise ValueError(f"mechanism Attention: {missing[0]} is missing: give all of them")
-        if missing:
-            parts = encode(Meaning(Causal() if causal else Full(), (), Softmax()))
-            asked = {
-                "kind": kind,
-                "text": parts.text,
-                "ints": list(parts.ints),
-                "floats": list(parts.floats),
-                "tensors": [],
-            }
-        return mechanism_from(asked)
+        return _attention(asked, causal)
     known = inspect.signature(KINDS[kind]).parameters
     check_keys(f"mechanism {kind}", asked, ("kind", *known))
     whole = {name: value for name, value in filled.items() if name in known} | asked
@@ -289,6 +275,22 @@ def _mechanism(asked: dict[str, Any], filled: dict[str, Any], causal: bool) -> M
         if parameter.default is inspect.Parameter.empty and name not in whole:
             raise ValueError(f"mechanism {kind}: {name} is missing")
     return mechanism_from(whole)
+
+
+def _attention(asked: dict[str, Any], causal: bool) -> Mechanism:
+    """One of a pattern, which is written as in Python; or as it was described; or of everything."""
+    check_keys("mechanism Attention", asked, ("kind", "pattern", *DESCRIBED))
+    missing = [key for key in DESCRIBED if key not in asked]
+    if not missing and "pattern" not in asked:
+        return mechanism_from(asked)
+    if len(missing) < len(DESCRIBED):
+        raise ValueError(
+            "mechanism Attention: give a pattern, such as 'Window(8, 8) | Global(1)', or all of "
+            f"{', '.join(DESCRIBED)}, as a description has them"
+        )
+    text = asked.get("pattern", "Causal()" if causal else "Full()")
+    need_text("mechanism Attention: pattern", text)
+    return Attention(parse_pattern(text))
 
 
 def _draw(module: nn.Module, seed: int) -> None:

@@ -71,14 +71,26 @@ def latest(run: Path) -> Path | None:
 
 def state_of(path: Path) -> dict[str, Any]:
     """The place of a checkpoint."""
-    content: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
-    place: dict[str, Any] = content["place"]
+    place: dict[str, Any] = _state(path)["place"]
     return place
+
+
+def _state(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
+        if not {"place", "random"} <= set(content):
+            raise ValueError(f"only {', '.join(content) or 'nothing'} is there")
+    except (FileNotFoundError, ValueError) as error:
+        raise ValueError(
+            f"{path / STATE} is missing or not whole: it was changed, and the run cannot go on; "
+            "begin anew with --fresh"
+        ) from error
+    return content
 
 
 def restore(path: Path, learner: Learner, optimizer: AnyOptimizer, device: torch.device) -> None:
     """Weights, optimiser and random states as they were."""
-    states = json.loads((path / STATE).read_text(encoding="utf-8"))["random"]
+    states = _state(path)["random"]
     if len(states) != process_count():
         raise ValueError(
             f"{path} was written by {len(states)} processes, and this run has {process_count()}; "

@@ -6,20 +6,22 @@ import json
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..errors import describe, need_bool, need_int, need_text
 from ..models import Config
 from ..nn.describing import KINDS
+from ..paths import expanded
 from .naming import check_keys, need_names, unknown, value_of
 from .stage import Stage
 
-__all__ = ["RunConfig"]
+__all__ = ["Precision", "RunConfig"]
 
 # What may be another when a run goes on: it changes nothing that is computed.
 BESIDE = ("output", "tensorboard")
 
-PRECISIONS = ("float32", "bf16")
+Precision = Literal["float32", "bf16"]
+PRECISIONS = get_args(Precision)
 
 # What a task's description has, where it is not given.
 TASK: dict[str, Any] = {"name": None, "data": None, "settings": {}}
@@ -55,7 +57,7 @@ class RunConfig:
     start: str | None = None
     mechanism: dict[str, Any] | list[dict[str, Any]] | None = None
     seed: int = 0
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Precision = "float32"
     compiled: bool = False
     tensorboard: bool = False
 
@@ -63,7 +65,7 @@ class RunConfig:
         object.__setattr__(self, "stages", tuple(self.stages))
         if not isinstance(self.output, str | Path):
             raise TypeError(f"RunConfig: output must be a folder, got {describe(self.output)}")
-        object.__setattr__(self, "output", str(self.output))
+        object.__setattr__(self, "output", str(expanded(self.output)))
         if not isinstance(self.task, dict) or not self.task.get("name"):
             raise ValueError(
                 f"RunConfig: task must be a dict with a name, got {describe(self.task)}"
@@ -74,6 +76,8 @@ class RunConfig:
         need_names("RunConfig: task.settings", self.task["settings"])
         if self.start is not None:
             need_text("RunConfig: start", self.start)
+            if self.start.startswith("~"):
+                object.__setattr__(self, "start", str(expanded(self.start)))
         check_keys("RunConfig: model", self.model, [own.name for own in fields(Config)])
         for own in self._mechanisms():
             if not isinstance(own, dict) or own.get("kind") not in KINDS:
@@ -151,8 +155,9 @@ class RunConfig:
         path = path / "config.json" if path.is_dir() else path
         try:
             given = json.loads(path.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not JSON: {error}") from None
+        need_names(f"{path}: a run's config", given)
         # A run writes down what it found, too.
         given.pop("described", None)
         return cls.from_dict(given)

@@ -223,7 +223,9 @@ def _evaluation(
     learner: Learner, task: Task, stage: Stage, device: torch.device, limit: float
 ) -> float:
     """Seconds of one evaluation, from as many batches of it as there is time for."""
-    count = len(task.dev) if stage.evaluate_on is None else min(stage.evaluate_on, len(task.dev))
+    most = stage.evaluate_on
+    parts = [len(own) for own in (task.dev, task.held or ())]
+    count, held = parts if most is None else [min(most, own) for own in parts]
     if count == 0:
         return 0.0
     size, best = min(count, stage.batch), float("inf")
@@ -236,7 +238,7 @@ def _evaluation(
         # What is done once, whatever the examples, has the smaller share the more there are; one
         # that was held up does not count.
         took = _seconds(some, device)
-        best = min(best, took * count / size)
+        best = min(best, took * (count + held) / size)
         if size == count or 3 * took > limit:
             return best
         size = min(count, 2 * size)

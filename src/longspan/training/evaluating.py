@@ -16,8 +16,8 @@ __all__ = ["Evaluation", "evaluate", "outputs_of"]
 
 
 class Evaluation(dict[str, Any]):
-    """`loss`, `metrics`, `metric` (the main one's value), `pairs`, `pairs_per_token`, and with
-    learned windows `mean_reach`.
+    """`loss`, `metrics`, `metric` (the main one's value), `pairs`, `pairs_per_token`, with learned
+    windows `mean_reach`, and where a task has something to choose `chosen`.
     """
 
 
@@ -87,18 +87,23 @@ def evaluate(
     device: torch.device,
     told: Callable[[int, int], None] | None = None,
 ) -> tuple[Evaluation, dict[int, Any]]:
-    """The task's metrics on its dev examples, and what the model answered."""
-    count = len(task.dev) if most is None else min(most, len(task.dev))
-    outputs, total, targets, pairs = outputs_of(
-        learner,
-        task,
-        list(range(count)),
-        batch=batch,
-        device=device,
-        told=told,
-    )
+    """The task's metrics on its dev examples, and what the model answered; before that, what the
+    task leaves to be chosen is chosen on examples that are held for it.
+    """
+
+    def answered(examples: Sequence[Any], split: str) -> tuple[dict[int, Any], float, int, Any]:
+        count = len(examples) if most is None else min(most, len(examples))
+        numbers = list(range(count))
+        return outputs_of(
+            learner, task, numbers, batch=batch, split=split, device=device, told=told
+        )
+
+    found = Evaluation()
+    if task.held is not None:
+        outputs, *_ = answered(task.held, "held")
+        found["chosen"] = task.choose(outputs)
+        task.take(found["chosen"])
+    outputs, total, targets, pairs = answered(task.dev, "dev")
     metrics = task.score(outputs, "dev")
-    found = Evaluation(
-        loss=total / max(targets, 1), metric=metrics[task.metric], metrics=metrics, **pairs
-    )
-    return found, outputs
+    found |= {"loss": total / max(targets, 1), "metric": metrics[task.metric], "metrics": metrics}
+    return Evaluation(found | pairs), outputs

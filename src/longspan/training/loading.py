@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
+from ..errors import need_text
 from ..tasks import Task, from_description
 from ..tasks.squad import Squad
 from .answering import Answer, answers_of
 from .evaluating import outputs_of
+from .folder import finished
 from .learner import Learner
 from .objectives import Objective
 from .predicting import outputs_to
@@ -64,6 +66,11 @@ class Trained:
             raise ValueError(
                 f"{self.folder} was trained for {task.name}, and only squad answers questions"
             )
+        for question, text in questions:
+            for what, given in (("question", question), ("text", text)):
+                need_text(f"answers: a {what}", given)
+                if not given.strip():
+                    raise ValueError(f"answers: a {what} is empty")
         return answers_of(self.model, task, questions)
 
     def predict(self, records: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -117,9 +124,13 @@ def _described_task(folder: Path, stage: str) -> Task:
     number = [own["name"] for own in config["stages"]].index(stage)
     described = config["described"]["tasks"][number]
     try:
-        return from_description(described)
+        task = from_description(described)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"load: the data that {folder} was trained on is not where it was: {error}; put it "
             "back, call from the folder that the run was made in, or give the task"
         ) from error
+    result = finished(folder)
+    if result is not None and result.get("chosen"):
+        task.take(result["chosen"])
+    return task

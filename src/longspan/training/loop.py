@@ -84,7 +84,7 @@ class Stepper:
         self.accelerator, self.model, self.learner = accelerator, model, learner
         self.optimizer, self.stage = optimizer, stage
         self.weights = [p for group in optimizer.param_groups for p in group["params"]]
-        self.last_real: Tensor | None = None
+        self.last: Batch | None = None
 
     def step(self, number: int, batches: list[Batch]) -> tuple[float, float, float]:
         """Makes step `number`, from 0, of the stage.
@@ -111,7 +111,7 @@ class Stepper:
                 self.accelerator.backward(loss * share)
             own = loss.detach()
             total = own if total is None else total + own
-            self.last_real = batch.real
+            self.last = batch
         assert total is not None
         norm = self._clipped()
         found, length = torch.stack([total.double(), norm.double()]).tolist()
@@ -266,8 +266,9 @@ def _line(stepper: Stepper, place: Place, device: torch.device) -> dict[str, Any
         "peak_memory": peak_memory(device),
         "seconds": place.seconds,
     }
-    if stepper.last_real is not None:
-        found = reaches(stepper.learner, stepper.last_real)
+    if stepper.last is not None:
+        source = None if stepper.last.source is None else stepper.last.source["real"]
+        found = reaches(stepper.learner, stepper.last.real, source)
         line |= {} if found is None else {"reach": found}
     place.loss = place.targets = place.tokens = 0.0
     place.since = place.seconds

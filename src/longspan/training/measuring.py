@@ -24,15 +24,20 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 COUNTED = 16
 
 
-def reaches(learner: Learner, real: Tensor) -> dict[str, Any] | None:
+def reaches(learner: Learner, real: Tensor, source: Tensor | None = None) -> dict[str, Any] | None:
     """Mean and quantiles of the reach in every layer, and its mean in every head, over the real
     tokens of the last batch; None without learned windows.
+
+    Args:
+        real: which tokens are; in translation those that the decoder reads.
+        source: in translation the same of those that the encoder reads.
     """
     layers, heads = [], []
     for own in learner.mechanisms():
         if not isinstance(own, LearnedWindow) or own.last_reach is None:
             continue
-        reach = own.last_reach.transpose(0, 1)[:, real].float()  # (H, real tokens)
+        mine = real if source is None or own.causal else source
+        reach = own.last_reach.transpose(0, 1)[:, mine].float()  # (H, real tokens)
         if reach.numel() == 0:
             return None
         whole = reach.flatten()

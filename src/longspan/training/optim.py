@@ -49,7 +49,9 @@ def optimizer_of(model: nn.Module, stage: Stage) -> AnyOptimizer:
     inside = matrices_of_blocks(model) if stage.optimizer == "muon" else set()
     groups: list[dict[str, Any]] = []
     turned: list[dict[str, Any]] = []
-    for own in parameter_groups(model, stage.learning_rate, reach_factor=stage.reach_rate):
+    learns = any(isinstance(own, LearnedWindow) for own in model.modules())
+    factor = stage.reach_rate if learns else 1.0
+    for own in parameter_groups(model, stage.learning_rate, reach_factor=factor):
         reach = own["name"] == "reach"
         muon = [p for p in own["params"] if id(p) in inside]
         matrices = [p for p in own["params"] if p.dim() > 1 and not reach and id(p) not in inside]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,13 @@ from .accelerating import accelerator_for, is_split, wrapped
 from .building import build, is_run, tasks_of
 from .config import RunConfig
 from .evaluating import Evaluation, evaluate
+from .folder import TakenError, check_data, check_folder, claimed, finished
 from .learner import Learner
 from .looking import looks
 from .loop import Place, Stepper, run_steps
 from .measuring import forget_peak, peak_memory
 from .optim import AnyOptimizer, freeze, optimizer_of
-from .processes import process_count, process_number, wait
+from .processes import gathered, process_count, process_number, wait
 from .progress import Shown
 from .records import Metrics, clean, finite, whole_folder, write_json
 from .saving import carry_over, save_learner, take_reach
@@ -31,7 +34,7 @@ from .sharding import sharding_asked, unsharded, whole_state
 from .stage import Stage
 from .tensorboard import Board, need_tensorboard
 
-__all__ = ["check_folder", "train"]
+__all__ = ["last_stage", "train"]
 
 
 def train(config: RunConfig, *, resume: bool = False, task: Task | None = None) -> dict[str, Any]:
@@ -50,12 +53,33 @@ def train(config: RunConfig, *, resume: bool = False, task: Task | None = None) 
     Raises:
         NotFiniteError: the loss or a gradient is NaN or infinite. The last checkpoint is from
             before that.
+        TakenError: another process makes this run.
     """
-    run = _Run(config, resume, task)
-    try:
-        return run.all_stages()
-    finally:
-        run.close()
+    accelerator = accelerator_for()
+    with _claimed(config.folder, accelerator.device):
+        run = _Run(config, resume, task, accelerator)
+        try:
+            return run.all_stages()
+        finally:
+            run.close()
+
+
+@contextmanager
+def _claimed(folder: Path, device: torch.device) -> Iterator[None]:
+    """The folder for all processes of this run: the first one has it, and all hear if it has
+    not.
+    """
+    with ExitStack() as held:
+        taken = ""
+        if process_number() == 0:
+            try:
+                held.enter_context(claimed(folder))
+            except TakenError as error:
+                taken = str(error)
+        taken, *_ = gathered(taken, device)
+        if taken:
+            raise TakenError(taken)
+        yield
 
 
 @dataclass(slots=True)
@@ -71,17 +95,20 @@ class _Running:
 class _Run:
     """One call of `train`."""
 
-    def __init__(self, config: RunConfig, resume: bool, task: Task | None) -> None:
+    def __init__(
+        self, config: RunConfig, resume: bool, task: Task | None, accelerator: Any
+    ) -> None:
         self.config, self.folder = config, config.folder
-        self.accelerator = accelerator_for()
-        self.device: torch.device = self.accelerator.device
+        self.accelerator = accelerator
+        self.device: torch.device = accelerator.device
         self.first = process_number() == 0
         self.metrics: Metrics | None = None
         self.board: Board | None = None
         self.place = Place()
-        self.done = _finished(self.folder) if resume else None
+        self.done = finished(self.folder) if resume else None
         self.from_path: Path | None = None
         check_folder(config, resume)
+        _check_reach_sources(config)
         if config.tensorboard:
             need_tensorboard()
         # Nobody writes before everybody has looked.
@@ -92,7 +119,7 @@ class _Run:
         self.tasks = tasks_of(config, task)
         if resume:
             self.from_path = checkpoint.latest(self.folder)
-            _check_data(self.folder, [own.describe() for own in self.tasks])
+            check_data(self.folder, [own.describe() for own in self.tasks])
         if self.from_path is not None:
             self.place = Place(**checkpoint.state_of(self.from_path))
         if self.first:
@@ -237,6 +264,7 @@ class _Run:
             "pairs": found["pairs"],
             "pairs_per_token": found["pairs_per_token"],
             "mean_reach": found.get("mean_reach"),
+            "chosen": found.get("chosen"),
             "tokens_per_second": place.all_tokens / max(place.training_seconds, 1e-9),
             "peak_memory": peak_memory(self.device),
             "seconds": place.seconds,
@@ -268,6 +296,21 @@ def last_stage(run: Path) -> Path:
     return there[-1]
 
 
+def _check_reach_sources(config: RunConfig) -> None:
+    """Raises when a stage takes its reach from nowhere, before the stages before it are trained."""
+    before: list[str] = []
+    for stage in config.stages:
+        source = stage.reach_from
+        if source is not None and source not in before and not is_run(source):
+            near = get_close_matches(source, before, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ValueError(
+                f"stage {stage.name!r}: reach_from is no stage before it and no folder of a run: "
+                f"{source!r}{meant}"
+            )
+        before.append(stage.name)
+
+
 def versions() -> dict[str, str]:
     """Of what a result may depend on."""
     found = {"python": platform.python_version()}
@@ -297,44 +340,3 @@ def _label(config: RunConfig) -> str:
     if isinstance(asked, dict):
         return str(asked["kind"])
     return "+".join(dict.fromkeys(str(own["kind"]) for own in asked))
-
-
-def _finished(folder: Path) -> dict[str, Any] | None:
-    """The result, if there is one."""
-    path = folder / "result.json"
-    if not path.is_file():
-        return None
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
-def _check_data(folder: Path, tasks: list[dict[str, Any]]) -> None:
-    """Raises when files of the tasks are no longer what they were."""
-    path = folder / "config.json"
-    if not path.is_file():
-        return
-    before = json.loads(path.read_text(encoding="utf-8"))["described"]["tasks"]
-    for was, now in zip(before, json.loads(json.dumps(tasks)), strict=True):
-        if was != now:
-            raise ValueError(
-                f"{folder}: the data of {now['name']} changed since the run began; put it back, or "
-                "name another folder"
-            )
-
-
-def check_folder(config: RunConfig, resume: bool) -> None:
-    """Raises when the folder has another run, or one that is not to go on."""
-    path = config.folder / "config.json"
-    if not path.is_file():
-        return
-    if not resume:
-        raise ValueError(
-            f"{config.folder} has a run already: go on with resume=True, or name another folder"
-        )
-    before, now = RunConfig.read(path).computes(), config.computes()
-    for key in now:
-        if before[key] != now[key]:
-            raise ValueError(
-                f"{config.folder} has a run with another {key}: {before[key]!r}, now "
-                f"{now[key]!r}; resume it as it was, or name another folder"
-            )

@@ -1,0 +1,58 @@
+"""What no gradient teaches is chosen on held examples, kept with the run, and taken from there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longspan.tasks.squad import Squad
+from longspan.training import RunConfig, Stage, estimating, load, train
+from longspan.training.estimating import estimate
+
+from ..tasks.test_squad_chosen import articles, written
+
+pytest.importorskip("tokenizers")
+
+
+def config(folder: Path, **settings: Any) -> RunConfig:
+    data = written(folder / "train.json", articles(10))
+    own = {
+        "dev": str(written(folder / "measured.json", articles(2))),
+        "length": 48, "question_length": 16, "vocabulary": 300, "mismatched": 1.0, **settings,
+    }  # fmt: skip
+    return RunConfig(
+        task={"name": "squad", "data": str(data), "settings": own},
+        model={"width": 16, "layers": 1, "heads": 2},
+        stages=[Stage(steps=2, batch=4)],
+        output=str(folder / "run"),
+    )
+
+
+def test_a_run_chooses_and_what_is_loaded_goes_by_it(tmp_path: Path) -> None:
+    result = train(config(tmp_path, no_answer="chosen"))
+    chosen = result["chosen"]["no_answer"]
+    lines = [json.loads(s) for s in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["chosen"] == {"no_answer": chosen}
+    task = load(tmp_path / "run").task
+    assert isinstance(task, Squad) and task.no_answer == chosen != 0
+    assert task.settings["no_answer"] == "chosen"
+
+
+def test_nothing_is_chosen_where_it_is_given(tmp_path: Path) -> None:
+    result = train(config(tmp_path, no_answer=1.5))
+    task = load(tmp_path / "run").task
+    assert result["chosen"] is None
+    assert isinstance(task, Squad) and task.no_answer == 1.5
+
+
+def test_held_examples_are_counted_in_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six to be measured on and six that are held, of which four take a second."""
+    monkeypatch.setattr(estimating, "_seconds", lambda call, device: 1.0)
+    (alone,) = estimate(config(tmp_path))
+    (both,) = estimate(config(tmp_path, no_answer="chosen"))
+    assert (alone.evaluation, both.evaluation) == (1.5, 3.0)

@@ -67,3 +67,16 @@ def test_every_backend_takes_those_integers(backend: ls.functional.Backend, reac
     y = ls.attention(q, q, v, weight=bell, backend=backend)
     seen = (torch.arange(n) - torch.arange(n)[:, None]).abs() <= reach
     assert torch.equal(y[0, 0] > 0, seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_number_is_pythons_whatever_the_default_dtype(dtype: torch.dtype) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        for reach in (5, 100, 512, 40_000):
+            bell = Bell(variance_of(reach, 0.5), threshold=0.5)
+            found = integer_reach(bell, torch.device("cpu"))
+            assert found is not None and found.item() == reach
+    finally:
+        torch.set_default_dtype(before)

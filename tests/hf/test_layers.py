@@ -356,3 +356,32 @@ def test_heads_of_another_size_are_told() -> None:
         use(made, LearnedWindow(32, 4, mean_reach=3, causal=True))
     use(made, LearnedWindow(64, 4, mean_reach=3, causal=True))
     assert made(torch.arange(3, 13)[None]).logits.shape == (1, 10, 40)
+
+
+def test_projections_that_were_set_take_the_dtype_of_the_model() -> None:
+    own, layer = SlidingWindow(32, 4, left=3), torch.nn.Linear(32, 32)
+    own.copy_projections(layer, layer, layer)
+    made = use(model("bert").bfloat16(), own, global_tokens=lambda input_ids: input_ids == 3)
+    assert hidden(made, torch.full((1, 9), 3)).dtype == torch.bfloat16
+    assert own.q_global.weight.dtype == torch.float32
+
+
+def test_queries_that_a_layer_turns_by_itself_are_read_as_they_are_before() -> None:
+    """Without angles among its arguments."""
+    torch.manual_seed(0)
+    config = transformers.RecurrentGemmaConfig(
+        vocab_size=40, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, lru_width=32,
+        intermediate_size=48, attention_window_size=16, pad_token_id=0,
+    )  # fmt: skip
+    made = transformers.RecurrentGemmaModel(config).eval()
+    window = LearnedWindow(32, 4, mean_reach=5, max_reach=25, causal=True)
+    torch.nn.init.normal_(window.U_d)
+    use(made, window)
+    (layer,) = attention_layers(made)
+    seen: list[torch.Tensor] = []
+    layer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    made(input_ids=torch.full((1, 30), 7), use_cache=False)
+    own: Any = layer.longspan
+    queries = layer.q_proj(seen[0]).unflatten(-1, (4, -1)).transpose(1, 2)  # type: ignore[operator]
+    wanted = (own.factor * own.shares(queries)).float().clamp(max=25)
+    torch.testing.assert_close(own.last_reach, wanted)

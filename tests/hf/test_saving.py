@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from copy import deepcopy
 from pathlib import Path
@@ -304,3 +305,40 @@ def test_a_checkpoint_of_a_trainer_is_told_apart(tmp_path: Path) -> None:
     use(model("bert"), Window(2, 2)).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="written by save_pretrained or a Trainer: make the model"):
         load(tmp_path)
+
+
+def test_what_is_not_its_own_stays(tmp_path: Path) -> None:
+    """Beside weights that transformers would take for the model's."""
+    others = ["model-best.safetensors", "model_of_mine.safetensors", "models.safetensors"]
+    parts = ["model-00001-of-00002.safetensors", "model.safetensors.index.json"]
+    for name in (*others, *parts):
+        (tmp_path / name).write_text("{}")
+    save(use(model("bert"), Window(2, 2)), tmp_path)
+    there = {path.name for path in tmp_path.iterdir()}
+    assert there >= set(others) and not there & set(parts)
+
+
+def test_an_adapter_takes_hooks_with_the_mechanisms_that_it_removes(tmp_path: Path) -> None:
+    save_adapter(use(model("llama"), Window(3, 0), layers=[0]), tmp_path)
+    other = use(model("llama"), LearnedWindow(32, 4, mean_reach=3, max_reach=6, causal=True))
+    load_adapter(other, tmp_path)
+    wanted = use(model("llama"), Window(3, 0), layers=[0])
+    assert torch.equal(hidden(other, tokens()), hidden(wanted, tokens()))
+
+
+def small_t5() -> Any:
+    torch.manual_seed(1)
+    sizes = {"vocab_size": 40, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4}
+    config = transformers.T5Config(num_layers=2, **sizes)
+    return transformers.T5EncoderModel(config).eval()
+
+
+@pytest.mark.parametrize("kind", ["t5", "mpnet", "bert"])
+def test_models_are_pickled_with_their_mechanisms(kind: str) -> None:
+    made = use(small_t5() if kind == "t5" else model(kind), Window(3, 3))
+    file = io.BytesIO()
+    torch.save(made, file)
+    file.seek(0)
+    again = torch.load(file, weights_only=False)
+    for copy in (again, deepcopy(made)):
+        assert torch.equal(hidden(copy, tokens()), hidden(made, tokens()))

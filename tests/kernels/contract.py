@@ -385,6 +385,15 @@ class BackendContract:
 
     # --- gradients, dropout, determinism ---
 
+    @pytest.mark.parametrize("form", ["bias", "score", "weight"])
+    def test_bells_at_their_narrowest(self, form: Any) -> None:
+        """Below it a variance changes nothing, and has no gradient, normalised or not."""
+        q, k, v = (self.normal(1, 2, 6, 4) for _ in range(3))
+        variance = torch.full((1, 2, 6), 1e-13, device=self.device, requires_grad=True)
+        y = self.attention(q, k, v, weight=Bell(variance, form=form, normalized=True))
+        (found,) = torch.autograd.grad(y.sum(), variance)
+        assert (found == 0).all()
+
     def test_double_backward_raises(self) -> None:
         q, k, v = (self.normal(1, 1, 10, 4) for _ in range(3))
         y = self.attention(q, k, v, pattern=Window(2, 2))

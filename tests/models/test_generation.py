@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -142,3 +143,17 @@ def test_learned_positions_end_in_a_cache_too() -> None:
     )
     with pytest.raises(ValueError, match="at most 8, the config's length, got 9 with those before"):
         model.generate(torch.tensor([[1, 2, 3]]), 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"temperature": -1.0}, "temperature must be at least 0, got -1"),
+        ({"top_k": 0}, "top_k must be at least 1, got 0"),
+        ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0"),
+        ({"top_p": 1.5}, "top_p must be above 0 and at most 1, got 1.5"),
+    ],
+)
+def test_draws_that_cannot_be(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Sampling(**options).check()

@@ -229,3 +229,20 @@ def test_shows_what_it_is() -> None:
     mask = Mask(torch.ones(1, 1, 6, 6).bool())
     assert "Window(2, 0)" in repr(Attention(Window(2, 0)))
     assert "Sparsemax" in repr(Attention(mask, normalizer=Sparsemax()))
+
+
+def test_tensors_that_are_lent_for_a_call_are_not_kept() -> None:
+    mechanism = Attention(weight=Alibi(nn.Parameter(torch.ones(2))))
+    q = torch.randn(1, 2, 5, 4)
+
+    def total(own: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.func.functional_call(mechanism, own, (q, q, q)).sum()
+
+    own = dict(mechanism.named_parameters())
+    by_transform = torch.func.grad(total)(own)
+    deepcopy(mechanism)
+    doubled = {name: 2 * value for name, value in own.items()}
+    total(doubled).backward()
+    deepcopy(mechanism)
+    assert by_transform.keys() == own.keys()
+    assert mechanism.meaning.weights[0].slopes is mechanism.weight_slopes  # type: ignore[attr-defined]

@@ -249,3 +249,10 @@ def test_dropout_only_in_training() -> None:
 def test_bad_arguments(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         BigBird(**options)
+
+
+def test_on_a_device_without_memory() -> None:
+    with torch.device("meta"):
+        made = BigBird(64, block=4)
+    assert made.table is not None and made.table.is_meta
+    assert made._unpadded == BigBird(64, block=4)._unpadded

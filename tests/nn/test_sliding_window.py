@@ -429,3 +429,11 @@ def test_global_tokens_need_the_input() -> None:
         window(q[:, :, :2], q, q, Setting(x=x, global_tokens=GLOBAL))
     with pytest.raises(ValueError, match=r"must have 3 heads of 4.*got 3 of 5"):
         window(q, q, torch.randn(3, H, 7, 5), Setting(x=x, global_tokens=GLOBAL))
+
+
+@pytest.mark.parametrize("most", [None, 2])
+@pytest.mark.parametrize("n", [1, 5])
+def test_an_empty_batch(most: int | None, n: int) -> None:
+    layer = MultiheadAttention(16, 4, SlidingWindow(16, 4, left=3, most_global=most))
+    none = torch.zeros(0, n, dtype=torch.bool)
+    assert layer(torch.randn(0, n, 16), global_tokens=none).shape == (0, n, 16)

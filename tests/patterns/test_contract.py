@@ -14,7 +14,7 @@ from torch import Tensor
 
 from longspan import patterns
 from longspan.layout import Cut, compile_layout, dense, pairs
-from longspan.patterns import Causal, Global, Pattern, PerHead, Strided, Window
+from longspan.patterns import Causal, Global, Pattern, PerHead, SameDocument, Strided, Window
 
 from .cases import (
     BATCH,
@@ -347,3 +347,11 @@ def _every_pattern(pattern: Pattern) -> list[Pattern]:
 
 def _preset_names() -> list[str]:
     return [n for n in patterns.__all__ if inspect.isfunction(getattr(patterns, n))]
+
+
+def test_patterns_of_no_samples() -> None:
+    """Beside what is the same for all of them."""
+    none = Global(torch.zeros(0, 5, dtype=torch.bool))
+    assert PerHead([none, Window(1, 1)]).dense(5).shape == (0, 2, 5, 5)
+    ids = SameDocument(torch.zeros(0, 5, dtype=torch.long), query_ids=torch.zeros(1, 4).long())
+    assert ids.dense(4, 5).shape == (0, 1, 4, 5)

@@ -18,6 +18,7 @@ from longspan.patterns import (
     Random,
     SameDocument,
     Strided,
+    Summaries,
     Window,
     bigbird,
     longformer,
@@ -125,3 +126,7 @@ def test_refuses_everything_else(text: str, reason: str) -> None:
 def test_any_text_is_a_pattern_or_a_value_error(text: str) -> None:
     with suppress(ValueError):
         assert isinstance(parse_pattern(text), Pattern)
+
+
+def test_every_pattern_can_be_written() -> None:
+    assert parse_pattern("Summaries(4, 1)") == Summaries(4, 1)

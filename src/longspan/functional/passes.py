@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..fixed_order import summed_to
 from ..kernels.problem import ALPHA, limits_dtype
+from ..weights.conversions import NARROWEST
 from .checks import check_values
 from .dispatch import choose
 from .encoding import Meaning
@@ -59,9 +60,11 @@ def backward(
     for name, tensor, want in zip(names, learned, wanted, strict=True):
         if want:
             total = sums.get(name)
-            found.append(
-                torch.zeros_like(tensor) if total is None else _summed(total, name, tensor)
-            )
+            made = torch.zeros_like(tensor) if total is None else _summed(total, name, tensor)
+            if name[1] == "variance" and getattr(meaning.weights[name[0]], "normalized", False):
+                # The height of a bell that is no narrower than others does not follow it either.
+                made = torch.where((tensor > 0) & (tensor < NARROWEST), 0, made)
+            found.append(made)
     return found
 
 

@@ -34,7 +34,9 @@ def integer_reach(weight: Weight, device: torch.device) -> Tensor | None:
         return None
     most = FARTHEST if weight.max_reach is None else min(weight.max_reach, FARTHEST)
     if weight.threshold is not None:
-        variance = torch.as_tensor(weight.variance, device=device)
+        # A number is one of Python's, whatever the default dtype of tensors is.
+        dtype = None if isinstance(weight.variance, Tensor) else torch.float64
+        variance = torch.as_tensor(weight.variance, dtype=dtype, device=device)
         return _three_dims(reach_of(variance, weight.threshold)).clamp(max=most)
     if weight.max_reach is not None:
         return torch.full((1, 1, 1), most, dtype=torch.int32, device=device)

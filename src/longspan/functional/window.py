@@ -15,6 +15,7 @@ from torch import Tensor
 from ..kernels.triton import window as kernels
 from ..kernels.triton.window import (
     LARGEST_EXPONENT,
+    LONGEST,
     SHORTEST,
     Budget,
     left_to_torch,
@@ -23,6 +24,7 @@ from .observed import observed, plain, transformed
 
 __all__ = [
     "LARGEST_EXPONENT",
+    "LONGEST",
     "SHORTEST",
     "Budget",
     "left_to_torch",

@@ -102,6 +102,10 @@ def put(model: nn.Module, found: list[nn.Module], made: dict[int, Mechanism]) ->
     for number, one in made.items():
         layer = found[number]
         own = next(layer.parameters())
+        for part in one.modules():
+            if isinstance(part, nn.Linear):
+                # It takes the layer's input, which has the layer's dtype.
+                part.to(own.dtype)
         layer.add_module(PLACE, one.to(own.device).train(layer.training))
         give_input(layer, one)
     pool_budgets(own for own in map(mechanism_of, found) if own is not None)

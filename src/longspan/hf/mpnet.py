@@ -11,7 +11,7 @@ Global tokens, which the model would keep to itself, go to the layers with the t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import MethodType
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -45,7 +45,8 @@ def is_attached(model: nn.Module) -> bool:
 def attach(model: nn.Module) -> None:
     """Lets an MPNet attend by longspan, while its config says that it does."""
     for part, name, method in _replaced(model):
-        part.__dict__[name] = MethodType(method, part)
+        # Not a method: one that the class does not have cannot be unpickled.
+        part.__dict__[name] = partial(method, part)
 
 
 def detach(model: nn.Module) -> None:

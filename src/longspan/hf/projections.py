@@ -22,6 +22,9 @@ APART = (
 )
 TOGETHER = ("Wqkv", "qkv")
 
+# What is called where queries are turned by their positions.
+TURNING = ("rotary", "rotate_queries")
+
 
 def start_projections(mechanism: Mechanism, layer: nn.Module) -> bool:
     """Makes the projections of a mechanism copies of the layer's, unless they were set before.
@@ -59,8 +62,14 @@ def wants_plain_queries(mechanism: Mechanism, layer: nn.Module) -> bool:
     """Whether a mechanism reads queries that the layer turns by their positions: a reach would
     depend on the place.
     """
-    reads = isinstance(mechanism, LearnedWindow) and mechanism.reads == "query"
-    return reads and "position_embeddings" in inspect.signature(type(layer).forward).parameters
+    if not isinstance(mechanism, LearnedWindow) or mechanism.reads != "query":
+        return False
+    forward: Any = inspect.unwrap(type(layer).forward)
+    if "position_embeddings" in inspect.signature(forward).parameters:
+        return True
+    # Some make the angles themselves, or turn by a function of their own.
+    named = getattr(getattr(forward, "__code__", None), "co_names", ())
+    return any(word in name for name in named for word in TURNING)
 
 
 def knows_queries(layer: nn.Module, width: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ from ..nn import Mechanism
 from ..nn.describing import described, mechanism_from
 from ..nn.storing import Pair, aside
 from .attention import mechanism_of
-from .global_tokens import GlobalTokens, set_global_tokens, unsaved, waits
+from .global_tokens import GlobalTokens, give_input, set_global_tokens, unsaved, waits
 from .layers import attention_layers, fitting, put
 from .names import PLACE
 from .projections import start_projections
 
 __all__ = ["load", "load_adapter", "save", "save_adapter"]
+
+# What transformers looks for when it loads weights: one file, or parts of it and which has what.
+WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 FILES = Pair("longspan.safetensors", "longspan.json", 1, "what hf.save or hf.save_adapter wrote")
 
@@ -49,7 +53,8 @@ def save(model: nn.Module, folder: str | Path) -> None:
         _write(model, place)
         new = {path.name for path in place.iterdir()}
         # Weights that an earlier model left would be taken for this one's.
-        stale = [path for path in folder.glob("model*.safetensors*") if path.name not in new]
+        there = {path for path in folder.iterdir() if WEIGHTS.fullmatch(path.name)}
+        stale = [path for path in there if path.name not in new]
     for path in stale:
         path.unlink()
 
@@ -132,6 +137,7 @@ def load_adapter(
     for number, layer in enumerate(found):
         if number not in made and hasattr(layer, PLACE):
             delattr(layer, PLACE)
+            give_input(layer, None)
     put(model, found, made)
 
 

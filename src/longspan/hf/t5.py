@@ -8,7 +8,7 @@ and stays as it is.
 
 from __future__ import annotations
 
-from types import MethodType
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -40,7 +40,8 @@ def is_attached(model: nn.Module) -> bool:
 def attach(model: nn.Module) -> None:
     """Lets encoders hand tables to their layers, while their config says that these take them."""
     for part in _replaced(model):
-        part.__dict__[METHOD] = MethodType(_table, part)
+        # Not a method: one that the class does not have cannot be unpickled.
+        part.__dict__[METHOD] = partial(_table, part)
 
 
 def detach(model: nn.Module) -> None:

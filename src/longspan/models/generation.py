@@ -30,6 +30,18 @@ class Sampling(NamedTuple):
     top_k: int | None = None
     top_p: float | None = None
 
+    def check(self) -> None:
+        """Raises when nothing could be drawn so."""
+        need_number("generate: temperature", self.temperature)
+        if not self.temperature >= 0:
+            raise ValueError(f"generate: temperature must be at least 0, got {self.temperature}")
+        if self.top_k is not None:
+            need_int("generate: top_k", self.top_k, at_least=1)
+        if self.top_p is not None:
+            need_number("generate: top_p", self.top_p)
+            if not 0 < self.top_p <= 1:
+                raise ValueError(f"generate: top_p must be above 0 and at most 1, got {self.top_p}")
+
     def draw(self, scores: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One token for each sample, `(B,)`, from scores `(B, vocab)`."""
         if self.temperature == 0:
@@ -79,7 +91,7 @@ def generate(
         generator: of the draws.
     """
     _check("generate", tokens, steps)
-    need_number("generate: temperature", sampling.temperature)
+    sampling.check()
     done = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     found, new = [tokens], tokens
     for _ in range(steps):

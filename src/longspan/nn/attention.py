@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..errors import describe
 from ..functional.checks import weights_as_tuple
 from ..functional.encoding import Meaning, decode, encode
+from ..functional.observed import transformed
 from ..normalizers import Normalizer, Softmax
 from ..patterns import Full, Pattern
 from ..weights import Weight
@@ -88,11 +89,15 @@ class Attention(Mechanism):
         learned = [getattr(self, name) for name in self._learned_names]
         fixed = [getattr(self, name) for name in self._fixed_names]
         before = (*self._parts.learned, *self._parts.fixed)
-        if any(now is not old for now, old in zip((*learned, *fixed), before, strict=True)):
-            # Moved, or loaded. Otherwise the objects stay, and so does what is known of them.
-            self._parts = self._parts._replace(learned=learned, fixed=fixed)
-            self._given = decode(*self._parts)
-        return self._given
+        if all(now is old for now, old in zip((*learned, *fixed), before, strict=True)):
+            # The objects stay, and so does what is known of them.
+            return self._given
+        parts = self._parts._replace(learned=learned, fixed=fixed)
+        given = decode(*parts)
+        # Moved, or loaded; or lent for a call, by torch.func, which has them back afterwards.
+        if not transformed() and all(own.is_leaf for own in learned):
+            self._parts, self._given = parts, given
+        return given
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -93,14 +93,17 @@ class BigBird(Mechanism):
         if table is None:
             drawn = (3 if internal else 0) if drawn is None else drawn
             need_int("BigBird: drawn", drawn, at_least=0)
-            found = torch.tensor(self._draw(drawn, seed, global_blocks), dtype=torch.int64)
+            found = torch.tensor(
+                self._draw(drawn, seed, global_blocks), dtype=torch.int64, device="cpu"
+            )
         else:
             found = self._checked(table, drawn)
         if found.dim() == 3:
             self.num_heads = len(found)
         # The pattern holds the numbers themselves: reading a buffer would wait for a GPU.
         self._set_patterns(found)
-        self.register_buffer("table", found if found.numel() else None)
+        own = found.to(torch.get_default_device())
+        self.register_buffer("table", own if found.numel() else None)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -143,7 +146,9 @@ class BigBird(Mechanism):
                 f"BigBird: table must hold key blocks below {blocks}, or negative numbers for "
                 f"empty places, got {largest}"
             )
-        filled = torch.tensor([_filled(own, width) for own in given], dtype=torch.int64)
+        filled = torch.tensor(
+            [_filled(own, width) for own in given], dtype=torch.int64, device="cpu"
+        )
         return filled if heads else filled[0]
 
     def _set_patterns(self, table: Tensor) -> None:

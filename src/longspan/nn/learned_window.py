@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import describe, need_bool, need_int
-from ..functional.window import SHORTEST
+from ..functional.observed import transformed
+from ..functional.window import LONGEST, SHORTEST
 from ..patterns import Causal, Full, Global, Pattern, Window
 from ..weights import Bell, reach_of, variance_of
 from ..weights.bell import FORMS
@@ -298,7 +299,7 @@ class LearnedWindow(Mechanism):
     def _widths(self, q: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
         """The variance of every token's bell, and its reach, capped and without gradient."""
         shares = self.shares(q, setting)
-        if self.follows:
+        if self.follows and not transformed():
             self._last_shares = shares.detach()
         budget = self._met_by_kernels(shares)
         if budget is None:
@@ -325,7 +326,7 @@ class LearnedWindow(Mechanism):
         else:
             factors = budget.factors(shares, setting)
             found = factors[:, None, None] * shares.double()
-        return found.float().clamp(min=SHORTEST)
+        return found.clamp(max=LONGEST).float().clamp(min=SHORTEST)
 
     def _standing_factor(self) -> Tensor:
         """The factor of a call that is made now."""
@@ -363,8 +364,9 @@ class LearnedWindow(Mechanism):
         few = self._bounded(setting)
         tokens = setting.global_tokens if few is None else few.positions
         exempt = None if tokens is None else Global(tokens)
-        # An exported program has no module to leave it with.
-        if not torch.compiler.is_exporting():
+        # An exported program has no module to leave it with, and a transform's tensors are nobody's
+        # afterwards.
+        if not (torch.compiler.is_exporting() or transformed()):
             self._note(reach)
         if not self.sided:
             return Asked(pattern, (self._bell(variance, exempt),))
@@ -454,6 +456,9 @@ def pool_budgets(mechanisms: Iterable[Mechanism]) -> None:
     Each moves the one factor towards its own, in turn, so that it becomes that of their mean.
     """
     windows = [own for own in mechanisms if isinstance(own, LearnedWindow) and own.pooled]
+    if windows:
+        # It may have followed batches with a window that is no longer among them.
+        windows[0].factor.copy_(windows[0]._pool[0].factor)
     for window in windows:
         window._pool = windows[:1]
 

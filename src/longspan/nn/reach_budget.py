@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..functional.window import Budget, takes_budget, window_budget
@@ -84,11 +85,11 @@ class ReachBudget(NamedTuple):
         heads = heads // 2 if self.sided else heads
         sides = 1 if self.causal else 2
         rooms = room(n, real)[:sides, :, None].expand(sides, batch, heads, n)
-        caps = rooms.clamp(max=self.max_reach).permute(1, 0, 2, 3).reshape(batch, -1)
-        all_sides = counts[:, None, None].expand(batch, sides, heads, n).reshape(batch, -1)
+        caps = rooms.clamp(max=self.max_reach).permute(1, 0, 2, 3).flatten(1)
+        all_sides = counts[:, None, None].expand(batch, sides, heads, n).flatten(1)
         most = torch.where(all_sides, caps, 0.0)
         total = most.clamp(max=self.mean_reach).sum(-1)
-        own = shares.reshape(batch, -1)
+        own = shares.flatten(1)
         asked = own if self.sided else own.repeat(1, sides)
         return common_factor(asked, caps, total, all_sides), total < most.sum(-1)
 
@@ -114,8 +115,8 @@ class ReachBudget(NamedTuple):
         )
         widths, reach, state = window_budget(
             shares,
-            None if real is None else real[:, -n:],
-            None if tokens is None else tokens[:, -n:],
+            None if real is None else _of_queries(real, n, True),
+            None if tokens is None else _of_queries(tokens, n, False),
             budget,
         )
         return Multiplied(widths, reach, state[:, 0])
@@ -151,8 +152,15 @@ def _taking_part(shares: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
     batch, _, n = shares.shape
     real = torch.ones(batch, n, dtype=torch.bool, device=shares.device)
     if setting.key_padding is not None:
-        real = setting.key_padding[:, -n:]
+        real = _of_queries(setting.key_padding, n, True)
     counts = real
     if setting.global_tokens is not None:
-        counts = counts & ~setting.global_tokens[:, -n:]
+        counts = counts & ~_of_queries(setting.global_tokens, n, False)
     return real, counts
+
+
+def _of_queries(mask: Tensor, n: int, before: bool) -> Tensor:
+    """A mask of keys `(B, M)` as one of queries `(B, n)`, the last of which are the last keys; of
+    those before the first key, what is said.
+    """
+    return F.pad(mask[:, -n:], (max(n - mask.shape[1], 0), 0), value=before)

@@ -180,7 +180,7 @@ class SlidingWindow(Mechanism):
     def _counted(self, tokens: Tensor, setting: Setting) -> FewTokens:
         """The global tokens, with as many places as the sample with the most of them needs."""
         real = tokens if setting.key_padding is None else tokens & setting.key_padding
-        most = int(real.sum(-1).max())
+        most = int(real.sum(-1).max()) if len(real) else 0
         return few_tokens("SlidingWindow", tokens, setting.key_padding, most)
 
     def _with_global_rows(
@@ -233,20 +233,21 @@ class SlidingWindow(Mechanism):
         """
         k, v = self.k_global, self.v_global
         key_heads, (batch, heads, most, size) = k.out_features // self.head_dim, q.shape
-        shared = q.reshape(batch, key_heads, -1, size)  # (B, Hk, H / Hk · G, D)
+        each = heads // key_heads * most
+        shared = q.reshape(batch, key_heads, each, size)
         asked = shared @ k.weight.unflatten(0, (key_heads, size))
         tokens = x[:, None]
         # With a channel of ones the sum of what dropout has left comes out beside the others.
         values = tokens if dropout == 0 else F.pad(tokens, (0, 1), value=1.0)
         found = attention(
-            asked.reshape(batch, 1, heads * most, -1),
+            asked.reshape(batch, 1, heads * most, self.embed_dim),
             tokens,
             values,
             scale=size**-0.5,
             key_padding=key_padding,
             dropout=dropout,
         )
-        sums = found.reshape(batch, key_heads, -1, found.shape[-1])
+        sums = found.reshape(batch, key_heads, each, found.shape[-1])
         rows = sums[..., : self.embed_dim] @ v.weight.unflatten(0, (key_heads, size)).mT
         if v.bias is not None:
             left = 1.0 if dropout == 0 else sums[..., self.embed_dim :]

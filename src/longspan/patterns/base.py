@@ -313,7 +313,8 @@ class PerHead(Pattern):
         heads = [p.contains(i, j, n, m) for p in self.patterns]
         for pattern, own in zip(self.patterns, heads, strict=True):
             need_one_head(pattern, own.shape[1])
-        batch = max(h.shape[0] for h in heads)
+        sizes = [h.shape[0] for h in heads]
+        batch = 0 if 0 in sizes else max(sizes)
         return torch.cat([h.expand(batch, *h.shape[1:]) for h in heads], dim=1)
 
 

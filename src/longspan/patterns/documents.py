@@ -65,7 +65,8 @@ class SameDocument(Pattern):
 
     def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         given = [x for x in (self.ids, self.query_ids) if x is not None and x.dim() == 2]
-        self.check(max((x.shape[0] for x in given), default=1), 1, n, m)
+        sizes = [x.shape[0] for x in given]
+        self.check(0 if 0 in sizes else max(sizes, default=1), 1, n, m)
         rows, known, keys = (x.to(i.device) for x in self.sides(n, m))
         if n == 0 or m == 0:
             shape = torch.broadcast_shapes(i.shape, j.shape)

@@ -13,7 +13,7 @@ from torch import Tensor
 from .base import LARGEST, Full, Pattern, PerHead
 from .causal import Causal
 from .documents import SameDocument
-from .fixed import Fixed
+from .fixed import Fixed, Summaries
 from .global_tokens import Global
 from .mask import Mask
 from .presets import bigbird, longformer, sparse_fixed, sparse_strided
@@ -35,6 +35,7 @@ MAKERS: dict[str, Callable[..., Pattern]] = {
             Random,
             Strided,
             Fixed,
+            Summaries,
             SameDocument,
             Mask,
             PerHead,

@@ -26,7 +26,7 @@ from torch import Tensor
 from . import window
 
 TRIED = tl.constexpr(16)
-SHORTEST = tl.constexpr(window.SHORTEST)
+SHORTEST, LONGEST = tl.constexpr(window.SHORTEST), tl.constexpr(window.LONGEST)
 # How near one another bounds of c are when they are one: results are float32.
 NEAR = tl.constexpr(2.0**-27)
 
@@ -92,7 +92,7 @@ def _written(out, capped, place, live, share, c, MOST: tl.constexpr, WIDTH: tl.c
     """The reach of tokens, or its variance, and the reach with its cap."""
     reach = (c * share.to(tl.float64)).to(tl.float32)
     # NaN stays what it is.
-    reach = tl.where(reach < SHORTEST, SHORTEST, reach)
+    reach = tl.where(reach < SHORTEST, SHORTEST, tl.where(reach > LONGEST, LONGEST, reach))
     tl.store(capped + place, tl.where(reach > MOST, MOST, reach), mask=live)
     if WIDTH > 0.0:
         wide = reach.to(tl.float64)
@@ -297,10 +297,10 @@ def budget_of_many(
 def _to_reach(grad, place, live, share, c, WIDTH: tl.constexpr):
     """The gradient of reaches, float64, from that of what was made of them."""
     g = tl.load(grad + place, mask=live, other=0.0).to(tl.float64)
+    reach = (c * share.to(tl.float64)).to(tl.float32)
     if WIDTH > 0.0:
-        reach = (c * share.to(tl.float64)).to(tl.float32)
         g = g * 2.0 * reach.to(tl.float64) / _exact(WIDTH)
-    return g
+    return tl.where(reach > LONGEST, 0.0, g)
 
 
 @triton.jit

@@ -19,6 +19,7 @@ from . import available, current, interpreted
 
 __all__ = [
     "LARGEST_EXPONENT",
+    "LONGEST",
     "SHORTEST",
     "Budget",
     "budget_gradient",
@@ -32,10 +33,10 @@ __all__ = [
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
-# A share's exponent is no larger, and no lower than its opposite; and no reach is shorter: where it
-# is 0 a bell has no width, and a root no gradient.
+# A share's exponent is no larger, and no lower than its opposite. No reach is shorter: where it is
+# 0 a bell has no width, and a root no gradient. And none is longer: its square has to be a number.
 LARGEST_EXPONENT = 60.0
-SHORTEST = 1e-6
+SHORTEST, LONGEST = 1e-6, 1e15
 
 # Channels of a head: more than `LARGEST` in half precision alone, on cards whose multiprocessors
 # have room for the three parts of a matrix, and not in traced programs, which do not know the card.

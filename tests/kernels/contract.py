@@ -226,7 +226,7 @@ class BackendContract:
         self.check(replace(case, patterns=("window",), padding=True), dtype)
         self.check(replace(case, weights=("alibi",)), dtype)
 
-    @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float64), ids=str)
+    @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float64), ids=str)
     @pytest.mark.parametrize("normalizer", NORMALIZERS)
     @pytest.mark.parametrize("steep", [1e5, 1e10, 1e20])
     def test_scores_far_apart(self, steep: float, normalizer: str, dtype: torch.dtype) -> None:
@@ -466,8 +466,15 @@ TWO_WALKS = Size(batch=1, key_heads=1, n=70, m=70)
 
 class DigitsContract(BackendContract):
     """What holds besides of a backend that keeps the digits of a row's limit in both passes, and
-    knows which rows of several walks have all that counts in one.
+    knows which rows of several walks have all that counts in one. Its scores are the same bits in
+    both, which those of a GPU in float32 are not, where a key's tile and a row's sum in other
+    orders.
     """
+
+    @pytest.mark.parametrize("normalizer", NORMALIZERS)
+    @pytest.mark.parametrize("steep", [1e5, 1e10, 1e20])
+    def test_scores_far_apart_in_float32(self, steep: float, normalizer: str) -> None:
+        self.check_scores(steep, normalizer, torch.float32)
 
     @pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
     @pytest.mark.parametrize("normalizer", [*NORMALIZERS, "1.0001"])

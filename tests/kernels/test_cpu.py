@@ -15,7 +15,8 @@ from longspan.patterns import Global, Window
 from longspan.weights import Bell, RelativePosition
 
 from ..problems import Case, Size
-from .contract import DigitsContract, agrees
+from .contract import agrees
+from .digits import DigitsContract
 
 pytestmark = pytest.mark.skipif(not cpu.available(), reason="the compiled part was not built")
 

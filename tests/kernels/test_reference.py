@@ -16,7 +16,7 @@ from longspan.patterns import Global, Window
 from longspan.weights import Bell
 
 from ..problems import NORMALIZERS, WEIGHTS, Case, Size
-from .contract import DigitsContract
+from .digits import DigitsContract
 
 
 class TestReferenceKeepsTheContract(DigitsContract):

@@ -19,7 +19,7 @@ from longspan.normalizers import Entmax
 from longspan.patterns import Causal, Full, Global, Pattern, SameDocument, Strided, Window
 from longspan.weights import Bell, DistanceBias, RelativePosition
 
-from .contract import DigitsContract
+from .digits import DigitsContract
 
 
 class TestTorchBackend(DigitsContract):

@@ -273,6 +273,12 @@ def test_a_table_has_what_is_in_the_folder(tmp_path: Path) -> None:
     ]
 
 
+def test_a_folder_of_runs_is_none(tmp_path: Path) -> None:
+    ran(*RECALL, "--mechanisms", "window", "--seeds", "1", "-o", str(tmp_path))
+    text = ran("run", str(tmp_path), code=2)
+    assert f"{tmp_path} is a folder of runs: name one of them, such as {tmp_path}/window-" in text
+
+
 def test_other_seeds_join_their_row(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(

@@ -279,7 +279,7 @@ def test_settings(setting: str, says: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"[]", "a run's config must be a dict of values by name, got list []"),
+        (b"[]", "must hold an object, got list []"),
         (b"\xff\xfe", "is not JSON: 'utf-8' codec can't decode byte 0xff"),
         (b"", "is not JSON"),
         (b'{"task": {"name": "recall"}}', "stages is missing"),

@@ -82,6 +82,11 @@ BOOLS = torch.zeros(2, 5, dtype=torch.bool)
         (lambda: Summaries(True, 1), TypeError, "Summaries: stride .*True"),
         (lambda: Global(), ValueError, "Global: .*tokens"),
         (lambda: Global(None), ValueError, "Global: .*tokens"),
+        (
+            lambda: Global([0, 9]),
+            TypeError,
+            r"Global: tokens .*got list.*torch\.tensor\(\[0, 9\]\)",
+        ),
         (lambda: Global(1, queries=1), ValueError, "Global: .*tokens.* queries"),
         (lambda: Global(1, keys=1), ValueError, "Global: .*tokens.* keys"),
         (lambda: Global(1, False, False), ValueError, "Global: rows and columns"),

@@ -365,6 +365,11 @@ def _plan(recipe: str, options: list[str]) -> Plan:
         config = RunConfig.read(path)
         row = Planned(row=str(config.task["name"]), config=config)
         return Plan(title=row.row, about="", runs=(row,))
+    if path.is_dir() and (inside := _runs_below(path)):
+        raise ValueError(
+            f"{path} is a folder of runs: name one of them, such as {inside[0]}, or the recipe "
+            "that made them, with -o"
+        )
     raise ValueError(
         f"there is no recipe {recipe!r}: choose {', '.join(recipes.RECIPES)}, a Python file with a "
         "function `recipe`, a config.json, or the folder of a run"

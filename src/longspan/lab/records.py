@@ -17,7 +17,7 @@ from ..recipes import Plan, Planned
 from ..tasks.token_files import hash_of
 from ..training import RunConfig
 from ..training.folder import described_in
-from ..training.records import write_json
+from ..training.records import read_object, write_json
 
 __all__ = [
     "Done",
@@ -70,11 +70,8 @@ def _record(folder: Path, planned: Planned) -> dict[str, Any] | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict) or not {"row", "order", "config", "result"} <= set(found):
+    found = read_object(path)
+    if not {"row", "order", "config", "result"} <= set(found):
         raise ValueError(f"{path} is no record of a run")
     return found
 

@@ -139,6 +139,11 @@ def _shown(value: int | Tensor) -> str:
 
 
 def _check_tokens(name: str, value: Any) -> None:
+    if isinstance(value, list | tuple):
+        raise TypeError(
+            f"{name} must be an int or a tensor, got {describe(value)}; positions are "
+            f"torch.tensor({list(value)!r}), one for all layers and calls"
+        )
     if not isinstance(value, Tensor):
         need_count(name, value)
     elif value.dtype != torch.bool and value.dtype not in INTEGER_DTYPES:

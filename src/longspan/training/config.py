@@ -13,6 +13,7 @@ from ..models import Config
 from ..nn.describing import KINDS
 from ..paths import expanded
 from .naming import check_keys, need_names, unknown, value_of
+from .records import read_object
 from .stage import Stage
 
 __all__ = ["Precision", "RunConfig"]
@@ -153,11 +154,7 @@ class RunConfig:
         """From a JSON file, or from the `config.json` of a run's folder."""
         path = Path(path)
         path = path / "config.json" if path.is_dir() else path
-        try:
-            given = json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not JSON: {error}") from None
-        need_names(f"{path}: a run's config", given)
+        given = read_object(path)
         # A run writes down what it found, too.
         given.pop("described", None)
         return cls.from_dict(given)

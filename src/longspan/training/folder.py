@@ -12,9 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
-from ..errors import describe
 from ..tasks.reading import hash_now
 from .config import RunConfig
+from .records import read_object
 
 fcntl: ModuleType | None
 try:
@@ -108,7 +108,7 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
 def finished(folder: Path) -> dict[str, Any] | None:
     """The result of the run in a folder, if there is one."""
     path = folder / "result.json"
-    found = _read(path) if path.is_file() else None
+    found = read_object(path) if path.is_file() else None
     if found is not None and not _is_result(found):
         raise ValueError(f"{path} is no result of a run: remove it, and the run goes on")
     return found
@@ -168,7 +168,7 @@ def described_in(folder: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     try:
-        described = _read(path).get("described")
+        described = read_object(path).get("described")
     except ValueError:
         # Who goes on with that run is told.
         return []
@@ -213,13 +213,3 @@ def _changed_files(was: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]])
         if told in gone:
             return f"{own['path']} was read, and is not now"
     return "its files are in another order"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold an object, got {describe(found)}")
-    return found

@@ -85,8 +85,29 @@ def test_data_that_is_gone(run: Path, tmp_path: Path) -> None:
     config = json.loads((gone / "config.json").read_text())
     config["described"]["tasks"][0]["data"] = "nowhere.jsonl"
     (gone / "config.json").write_text(json.dumps(config))
-    with pytest.raises(FileNotFoundError, match=r"is not where it was: .*nowhere\.jsonl; put it"):
+    with pytest.raises(FileNotFoundError, match=r"is not where it was: .*nowhere\.jsonl; say"):
         ls.load(gone)
+
+
+def test_data_that_was_moved(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found from another folder than the run was made in, and where somebody says it is."""
+    config = json.loads((run / "config.json").read_text())
+    (task,) = config["described"]["tasks"]
+    data = Path(task["data"])
+    moved = tmp_path / "moved.jsonl"
+    shutil.copy(data, moved)
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    for name, base in ((data.name, str(data.parent)), ("nowhere.jsonl", str(tmp_path / "gone"))):
+        changed = {**config, "described": {**config["described"], "from": base}}
+        changed["described"]["tasks"] = [{**task, "data": name}]
+        (copy / "config.json").write_text(json.dumps(changed))
+        monkeypatch.chdir(tmp_path)
+        where = None if name == data.name else moved
+        assert ls.load(copy, data=where).task.describe()["files"][0]["sha256"]
+    moved.write_text(data.read_text() + "\n")
+    with pytest.raises(ValueError, match="the data changed since"):
+        ls.load(copy, data=moved)
 
 
 def test_documents_far_longer_than_the_model(knowing: Trained) -> None:

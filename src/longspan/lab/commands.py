@@ -59,6 +59,14 @@ Rows = Annotated[
     list[str] | None,
     typer.Option("--row", help="A row of the recipe's table, to be made alone; may be repeated."),
 ]
+Moved = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--data",
+        help="The data that the run was trained on, where it lies elsewhere now; may be repeated.",
+        **PATH,
+    ),
+]
 Records = Annotated[
     Path | None,
     typer.Option(
@@ -231,6 +239,7 @@ def ask(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was trained on squad.")],
     document: Annotated[Path, typer.Argument(help="A text file.")],
     question: Annotated[str, typer.Argument()],
+    data: Moved = None,
     looked: Annotated[
         bool, typer.Option("--looked", help="Also say what the model looked at.")
     ] = False,
@@ -244,7 +253,7 @@ def ask(
         for what, given in ((f"the text of {document}", text), ("the question", question)):
             if not given.strip():
                 raise ValueError(f"{what} is empty")
-        found = load(run).answer(question, text)
+        found = load(run, data=_moved(data)).answer(question, text)
         if not found.held:
             say(console, "nothing in the document answers this")
         if not found.text:
@@ -273,11 +282,12 @@ def predict(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Gets a JSON line for each.", **PATH)
     ],
+    data: Moved = None,
 ) -> None:
     """Predict for a file of new input; a call that was stopped goes on."""
     console = _console()
     with errors_in_one_line():
-        trained = load(run)
+        trained = load(run, data=_moved(data))
         columns, quiet = bar_columns("predictions"), not sys.stdout.isatty()
         with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
             progress = bar.add_task("predicting", total=None)
@@ -307,6 +317,7 @@ def reaches(
         int, typer.Option(min=1, help="Dev examples to look at, spread evenly over all.")
     ] = 512,
     batch: Annotated[int, typer.Option(min=1, help="Examples at once.")] = 16,
+    data: Moved = None,
     device: Annotated[
         str | None, typer.Option(help="Where to compute, such as cpu; a GPU if there is one.")
     ] = None,
@@ -314,7 +325,7 @@ def reaches(
     """Say what the reach learned: which tokens look far, in which layers and heads."""
     console = _console()
     with errors_in_one_line():
-        trained = load(run, device=_device(device))
+        trained = load(run, data=_moved(data), device=_device(device))
         columns, quiet = bar_columns("examples"), not sys.stdout.isatty()
         with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
             progress = bar.add_task("reading", total=None)
@@ -326,6 +337,13 @@ def reaches(
         reach_files.show(console, found)
         saved = reach_files.save(found, run if output is None else output)
         say(console, f"saved {', '.join(str(path) for path in saved)}")
+
+
+def _moved(data: list[Path] | None) -> Path | list[Path] | None:
+    """A file or folder, or several; None where nothing was said."""
+    if not data:
+        return None
+    return data[0] if len(data) == 1 else data
 
 
 def _device(name: str | None) -> torch.device:

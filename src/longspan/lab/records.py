@@ -14,6 +14,7 @@ from typing import Any
 
 from ..paths import expanded
 from ..recipes import Plan, Planned
+from ..tasks.task import PATHS
 from ..tasks.token_files import hash_of
 from ..training import RunConfig
 from ..training.folder import described_in
@@ -37,8 +38,6 @@ Done = tuple[Planned, dict[str, Any]]
 # A run, and lines of its metrics.
 Lines = tuple[Planned, list[dict[str, Any]]]
 
-# Settings of tasks that are paths.
-PATHS = ("cache", "dev", "tokenizer")
 
 # Lines of a run's metrics that a record has at most, besides its evaluations, and what it has of
 # each, where that is there.

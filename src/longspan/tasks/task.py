@@ -11,9 +11,12 @@ from .batch import Batch
 from .inputs import Inputs, need_texts
 from .reading import SourceFile
 
-__all__ = ["Examples", "Objective", "Task", "apart"]
+__all__ = ["PATHS", "Examples", "Objective", "Task", "apart"]
 
 SPLITS = ("train", "dev", "test", "held")
+
+# Settings that are paths.
+PATHS = ("cache", "dev", "tokenizer")
 
 Objective = Literal["spans", "next", "masked", "classes", "tags", "translation"]
 

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 
 from ..errors import need_text
+from ..paths import expanded
 from ..tasks import Task, from_description
 from ..tasks.squad import Squad
+from ..tasks.task import PATHS
 from .answering import Answer, answers_of
 from .evaluating import outputs_of
 from .folder import finished
@@ -98,7 +100,11 @@ class Trained:
 
 
 def load(
-    run: str | Path, *, task: Task | None = None, device: str | torch.device = "cpu"
+    run: str | Path,
+    *,
+    data: str | Path | Sequence[str | Path] | None = None,
+    task: Task | None = None,
+    device: str | torch.device = "cpu",
 ) -> Trained:
     """What the last finished stage of a run has left, ready to be used.
 
@@ -106,6 +112,7 @@ def load(
 
     Args:
         run: the run's folder.
+        data: the data that it was trained on, where that lies elsewhere now.
         task: the task, where it is not one that `longspan.tasks.make` knows.
         device: where the model is wanted.
     """
@@ -115,22 +122,44 @@ def load(
     path = last_stage(folder)
     model = load_learner(path).to(device)
     if task is None:
-        task = _described_task(folder, path.name)
+        task = _described_task(folder, path.name, data)
     return Trained(model, task, model.objective, folder)
 
 
-def _described_task(folder: Path, stage: str) -> Task:
+def _described_task(
+    folder: Path, stage: str, data: str | Path | Sequence[str | Path] | None
+) -> Task:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     number = [own["name"] for own in config["stages"]].index(stage)
-    described = config["described"]["tasks"][number]
+    described = _found(config["described"]["tasks"][number], config["described"].get("from"))
+    if data is not None:
+        described["data"] = data
     try:
         task = from_description(described)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"load: the data that {folder} was trained on is not where it was: {error}; put it "
-            "back, call from the folder that the run was made in, or give the task"
+            f"load: the data that {folder} was trained on is not where it was: {error}; say where "
+            "it is with data=… (--data), or give the task"
         ) from error
     result = finished(folder)
     if result is not None and result.get("chosen"):
         task.take(result["chosen"])
     return task
+
+
+def _found(description: dict[str, Any], base: str | None) -> dict[str, Any]:
+    """A task's description with paths that lead to what they led to when the run was made in the
+    folder `base`, wherever this is called from.
+    """
+
+    def there(path: Any) -> Any:
+        if isinstance(path, list):
+            return [there(own) for own in path]
+        if not isinstance(path, str) or base is None or expanded(path).exists():
+            return path
+        from_base = Path(base) / path
+        return str(from_base) if from_base.exists() else path
+
+    settings = description["settings"]
+    paths = {name: there(settings[name]) for name in PATHS if name in settings}
+    return {**description, "data": there(description["data"]), "settings": {**settings, **paths}}

@@ -142,6 +142,8 @@ class _Run:
         tasks = [own.describe() for own in self.tasks]
         found = {"tasks": tasks, "processes": process_count(), "versions": versions()}
         found["split"] = sharding_asked() and process_count() > 1
+        # Where paths that are not absolute begin.
+        found["from"] = str(Path.cwd())
         return {**self.config.as_dict(), "described": found}
 
     def all_stages(self) -> dict[str, Any]:

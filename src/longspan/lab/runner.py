@@ -15,7 +15,7 @@ from ..training import train
 from ..training.accelerating import accelerator_for
 from ..training.folder import TakenError, check_folder, claimed
 from ..training.folder import finished as result_in
-from ..training.processes import first_process, process_count, wait
+from ..training.processes import first_process, gathered, process_count, wait
 from .records import Done, keep, kept, path_of
 from .rows import note
 
@@ -61,6 +61,7 @@ def run_plan(
             when they end.
         say: told what happens.
     """
+    accelerator_for()  # Processes that were started together know one another from here on.
     done: dict[int, Done] = {}
     failed: dict[int, Failed] = {}
     left = dict(enumerate(plan.runs, 1))
@@ -69,7 +70,7 @@ def run_plan(
         taken = {}
         for number, planned in left.items():
             try:
-                found = finished(planned, folder, records)
+                found = _finished_for_all(planned, folder, records)
                 if found is None:
                     say(f"{number} of {len(plan.runs)}: {planned.row}, seed {planned.config.seed}")
                     found = take_up(plan, planned, folder, records)
@@ -88,6 +89,17 @@ def run_plan(
                     break
         left = taken
     return Made([done[n] for n in sorted(done)], [failed[n] for n in sorted(failed)])
+
+
+def _finished_for_all(planned: Planned, folder: Path, records: Path | None) -> Done | None:
+    """As the first of several processes finds it: another command may end the run before the next
+    one looks, and they would wait for one another.
+    """
+    found = finished(planned, folder, records)
+    if process_count() == 1:
+        return found
+    there, *_ = gathered(found is not None, accelerator_for().device)
+    return finished(planned, folder, records) if there else None
 
 
 def cause_of(error: Exception) -> str:

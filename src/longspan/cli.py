@@ -59,8 +59,6 @@ MEASURED = (
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(bench, name="bench")
-
-
 add_to(app)
 
 Output = Annotated[

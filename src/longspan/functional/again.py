@@ -102,9 +102,12 @@ def key_of(
             return None
         if width.dtype != torch.float32 or width.dim() != 3:
             return None
+        if weight.normalized:
+            # Of a variance below the least one `passes` has more to say than the kernels.
+            return None
         about = (
-            weight.threshold, weight.max_reach, weight.exempt, weight.form, weight.normalized,
-            width.shape, width.device,
+            weight.threshold, weight.max_reach, weight.exempt, weight.form, width.shape,
+            width.device,
         )  # fmt: skip
         learned = (width,)
     elif weight is not None:

@@ -163,4 +163,5 @@ def _of_queries(mask: Tensor, n: int, before: bool) -> Tensor:
     """A mask of keys `(B, M)` as one of queries `(B, n)`, the last of which are the last keys; of
     those before the first key, what is said.
     """
-    return F.pad(mask[:, -n:], (max(n - mask.shape[1], 0), 0), value=before)
+    m = mask.shape[1]
+    return mask[:, -n:] if n <= m else F.pad(mask, (n - m, 0), value=before)

@@ -234,7 +234,7 @@ class SlidingWindow(Mechanism):
         k, v = self.k_global, self.v_global
         key_heads, (batch, heads, most, size) = k.out_features // self.head_dim, q.shape
         each = heads // key_heads * most
-        shared = q.reshape(batch, key_heads, each, size)
+        shared = q.reshape(batch, key_heads, each, size)  # (B, Hk, H / Hk · G, D)
         asked = shared @ k.weight.unflatten(0, (key_heads, size))
         tokens = x[:, None]
         # With a channel of ones the sum of what dropout has left comes out beside the others.

@@ -63,5 +63,5 @@ def test_from_data_to_report(own: str) -> None:
         assert trained.task.score(trained.outputs()) == {"accuracy": 100.0}
         assert (run / "looks.json").is_file()
     # Of new input it says nothing, for nobody told it how.
-    with pytest.raises(ValueError, match="language predicts nothing of new input"):
+    with pytest.raises(ValueError, match="Language, which predicts nothing of new input"):
         trained.predict([{"text": "the cat"}])

@@ -280,8 +280,8 @@ def test_settings(setting: str, says: str, tmp_path: Path) -> None:
     ("content", "says"),
     [
         (b"[]", "must hold an object, got list []"),
-        (b"\xff\xfe", "is not JSON: 'utf-8' codec can't decode byte 0xff"),
-        (b"", "is not JSON"),
+        (b"\xff\xfe", "line 1: byte 0xff is not UTF-8"),
+        (b"", "mine.json is empty"),
         (b'{"task": {"name": "recall"}}', "stages is missing"),
     ],
 )

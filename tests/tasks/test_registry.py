@@ -82,3 +82,30 @@ def test_tasks_are_light_to_import() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout.strip() == "[]", found.stderr
+
+
+def test_a_file_imports_what_lies_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And has dataclasses whose annotations are text."""
+    (tmp_path / "beside_it.py").write_text("LENGTH = 12\n")
+    (tmp_path / "far.py").write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from beside_it import LENGTH\n"
+        "from longspan.tasks import Recall\n"
+        "@dataclass\n"
+        "class Settings:\n"
+        "    length: int = LENGTH\n"
+        "class Own(Recall):\n"
+        "    def __init__(self, data=None, *, cache=None):\n"
+        "        super().__init__(length=Settings().length, distance=3)\n"
+    )
+    before = list(sys.path)
+    assert tasks.make(f"{tmp_path / 'far.py'}:Own").length == 12
+    (tmp_path / "bad.py").write_text("1 / 0\n")
+    names = set(sys.modules)
+    with pytest.raises(ZeroDivisionError):
+        tasks.make(f"{tmp_path / 'bad.py'}:Own")
+    assert sys.path == before and set(sys.modules) == names
+    del sys.modules["beside_it"]

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from longspan import tasks
-from longspan.tasks.squad import Squad, asked
+from longspan.tasks.squad import Squad
 from longspan.tasks.squad_files import read_questions
-from longspan.tasks.squad_windows import Reader
-from longspan.tasks.tokenizing import load_tokenizer
+from longspan.tasks.squad_reader import SquadReader
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -461,9 +460,10 @@ def test_tokens_are_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_someone_asks(folder: Path, tmp_path: Path) -> None:
     task = made(folder)
-    assert [path.name for path in task.save(tmp_path)] == ["tokenizer.json"]
-    reader = Reader(load_tokenizer(tmp_path), 64, 16, 16)
-    windows = asked(reader, [("Where was he born?", KING), ("Where does it rise?", RIVER)])
+    assert [path.name for path in task.save(tmp_path)] == ["tokenizer.json", "reader.json"]
+    reader = SquadReader.read(tmp_path)
+    assert reader.settings() == task.input_reader.settings()
+    windows = reader.asked([("Where was he born?", KING), ("Where does it rise?", RIVER)])
     batch = windows.batch(range(len(windows)))
     assert batch.target_count() == len(windows)
     second = next(n for n in range(len(windows)) if windows[n].question == 1)

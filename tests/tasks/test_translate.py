@@ -41,11 +41,14 @@ def test_encoder_decoder_and_what_is_asked(folder: Path) -> None:
     batch = task.batch([0, 1])
     assert batch.source is not None
     read = task.texts(batch.source["tokens"][0][batch.source["real"][0]].tolist())
-    assert read[-1] == "[SEP]" and task._text(batch.source["tokens"][0].tolist()) == GERMAN[0]
+    assert (
+        read[-1] == "[SEP]"
+        and task.input_reader.text(batch.source["tokens"][0].tolist()) == GERMAN[0]
+    )
     assert (batch.tokens[:, 0] == task.begin).all()
     target = batch.targets["tokens"][0]
     asked = target[target != NOT_COUNTED]
-    assert int(asked[-1]) == task.end and task._text(asked[:-1].tolist()) == ENGLISH[0]
+    assert int(asked[-1]) == task.end and task.input_reader.text(asked[:-1].tolist()) == ENGLISH[0]
     assert (asked[:-1] == batch.tokens[0, 1 : len(asked)]).all()
     assert batch.target_count() == int(batch.real.sum())
 

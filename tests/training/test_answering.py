@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def trained(run: Path) -> Trained:
 @pytest.fixture
 def knowing(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> Trained:
     """A model that finds one word, wherever that stands."""
-    tokens = trained.task.tokenizer.encode(FAR, add_special_tokens=False).ids  # type: ignore[attr-defined]
+    tokens = trained.input_reader.tokenizer.encode(FAR, add_special_tokens=False).ids  # type: ignore[attr-defined]
     plain = trained.objective.scores
 
     def scores(model: Any, batch: Any, padded: bool = True) -> Any:
@@ -80,13 +81,64 @@ def test_load_is_there_when_it_is_asked_for(run: Path) -> None:
 
 
 def test_data_that_is_gone(run: Path, tmp_path: Path) -> None:
+    """New input is read without it; examples are not."""
     gone = tmp_path / "run"
     shutil.copytree(run, gone)
     config = json.loads((gone / "config.json").read_text())
     config["described"]["tasks"][0]["data"] = "nowhere.jsonl"
     (gone / "config.json").write_text(json.dumps(config))
+    trained = ls.load(gone)
+    question = ("Who is 1?", "It is said that 1 is Ada.")
+    assert trained.answer(*question) == ls.load(run).answer(*question)
+    for asks in (trained.outputs, trained.reaches, lambda: trained.task):
+        with pytest.raises(FileNotFoundError, match=r"is not where it was: .*nowhere\.jsonl; say"):
+            asks()
+    # A run of before readers were kept in its folder.
+    (gone / "task" / "reader.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"is not where it was: .*nowhere\.jsonl; say"):
-        ls.load(gone)
+        ls.load(gone).answer(*question)
+    (run / "task" / "reader.json").rename(gone / "task" / "reader.json")
+    try:
+        assert ls.load(run).answer(*question) == trained.answer(*question)
+    finally:
+        (gone / "task" / "reader.json").rename(run / "task" / "reader.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", ", line 1: not JSON"),
+        ("[]", " must hold an object"),
+        ('{"format": 7}', " is of format 7, this"),
+    ],
+)
+def test_a_reader_that_is_not_whole(run: Path, tmp_path: Path, content: str, says: str) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "task" / "reader.json").write_text(content)
+    with pytest.raises(ValueError, match=f"reader.json{says}"):
+        ls.load(tmp_path / "run").answer("Who?", "Ada.")
+
+
+def test_the_reader_is_that_of_the_stage_that_is_there(tmp_path: Path) -> None:
+    """A run that was ended between stages with other tasks reads as the one that was trained."""
+    squad = {"length": 48, "stride": 12, "vocabulary": 300, "question_length": 16}
+    data = tmp_path / "train.jsonl"
+    lines = [{"question": f"Who is {n}?", "context": f"{n} is Ada.", "answer": "Ada"} for n in "ab"]
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    stages = [
+        Stage(name="short", steps=1, batch=2),
+        Stage(name="long", steps=1, batch=2, task={"settings": {"length": 64}}),
+    ]
+    task = {"name": "squad", "data": str(data), "settings": squad}
+    config = RunConfig(
+        task=task, model={"width": 8, "layers": 1, "heads": 1}, stages=stages,
+        output=str(tmp_path / "run"),
+    )  # fmt: skip
+    train(config)
+    for stage, length in (("long", 64), ("short", 48)):
+        reader: Any = ls.load(tmp_path / "run").input_reader
+        assert reader.length == length
+        shutil.rmtree(tmp_path / "run" / "stages" / stage)
 
 
 def test_data_that_was_moved(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,14 +159,14 @@ def test_data_that_was_moved(run: Path, tmp_path: Path, monkeypatch: pytest.Monk
         assert ls.load(copy, data=where).task.describe()["files"][0]["sha256"]
     moved.write_text(data.read_text() + "\n")
     with pytest.raises(ValueError, match="the data changed since"):
-        ls.load(copy, data=moved)
+        ls.load(copy, data=moved).task  # noqa: B018
 
 
 def test_documents_far_longer_than_the_model(knowing: Trained) -> None:
     filler = "It was a long day, and nobody knew why. "
     text = filler * 150 + f"At last they met in {FAR} again. " + filler * 20
     found = knowing.answer("Where did they meet?", text)
-    assert len(text) > 100 * knowing.task.length
+    assert len(text) > 100 * knowing.input_reader.length  # type: ignore[attr-defined]
     assert (found.text, found.start) == (FAR, text.index(FAR))
     assert found.end == found.start + len(FAR)
     looked = found.looked()
@@ -163,16 +215,15 @@ def test_nothing_found_has_looked_at_nothing(
 
 def test_a_text_that_does_not_tell(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a model that has learned so says that there is no answer."""
-    task: Any = trained.task
     spans = [(0, 0, 3.0), (8, 8, 1.0)]
     monkeypatch.setattr(trained.objective, "decoded", lambda *_: {0: spans})
     found = trained.answer("Why?", "There is no reason at all.")
-    assert found.text and found.absent == 2.0 and found.held and not task.unanswerable
-    monkeypatch.setattr(task.dev.source, "unanswerable", True)
-    assert task.unanswerable
+    reader: Any = trained.input_reader
+    assert found.text and found.absent == 2.0 and found.held and not reader.unanswerable
+    trained._reader = replace(reader, unanswerable=True)
     found = trained.answer("Why?", "There is no reason at all.")
     assert found.text and not found.held and found.looked() is not None
-    monkeypatch.setattr(task, "no_answer", 2.5)
+    trained._reader = replace(reader, unanswerable=True, no_answer=2.5)
     assert trained.answer("Why?", "There is no reason at all.").held
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from longspan.tasks.squad import Squad
+from longspan.tasks.squad_reader import SquadReader
 from longspan.training import RunConfig, Stage, estimating, load, train
 from longspan.training.estimating import estimate
 
@@ -38,6 +39,8 @@ def test_a_run_chooses_and_what_is_loaded_goes_by_it(tmp_path: Path) -> None:
     assert lines[-1]["chosen"] == {"no_answer": chosen}
     task = load(tmp_path / "run").task
     assert isinstance(task, Squad) and task.no_answer == chosen != 0
+    reader = load(tmp_path / "run").input_reader
+    assert isinstance(reader, SquadReader) and reader.no_answer == chosen and reader.unanswerable
     assert task.settings["no_answer"] == "chosen"
 
 

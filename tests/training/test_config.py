@@ -100,7 +100,7 @@ def test_configs_say_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="task must be a dict with a name"):
         RunConfig(task={}, output="x", stages=(stage(),))
     (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(ValueError, match=r"bad\.json is not JSON"):
+    with pytest.raises(ValueError, match=r"bad\.json, line 1: not JSON"):
         RunConfig.read(tmp_path / "bad.json")
 
 

@@ -198,7 +198,7 @@ def test_a_result_that_is_no_json_is_named(tmp_path: Path, text: Path) -> None:
     own = config(tmp_path / "run", text)
     train(own)
     (tmp_path / "run" / "result.json").write_text('{"metrics": ')
-    with pytest.raises(ValueError, match=r"run/result\.json is not JSON"):
+    with pytest.raises(ValueError, match=r"run/result\.json, line 1: not JSON"):
         train(own, resume=True)
     for content, says in (("{}", "is no result of a run"), ("[]", "must hold an object, got list")):
         (tmp_path / "run" / "result.json").write_text(content)

@@ -239,7 +239,6 @@ def ask(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was trained on squad.")],
     document: Annotated[Path, typer.Argument(help="A text file.")],
     question: Annotated[str, typer.Argument()],
-    data: Moved = None,
     looked: Annotated[
         bool, typer.Option("--looked", help="Also say what the model looked at.")
     ] = False,
@@ -253,7 +252,7 @@ def ask(
         for what, given in ((f"the text of {document}", text), ("the question", question)):
             if not given.strip():
                 raise ValueError(f"{what} is empty")
-        found = load(run, data=_moved(data)).answer(question, text)
+        found = load(run).answer(question, text)
         if not found.held:
             say(console, "nothing in the document answers this")
         if not found.text:
@@ -282,12 +281,11 @@ def predict(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Gets a JSON line for each.", **PATH)
     ],
-    data: Moved = None,
 ) -> None:
     """Predict for a file of new input; a call that was stopped goes on."""
     console = _console()
     with errors_in_one_line():
-        trained = load(run, data=_moved(data))
+        trained = load(run)
         columns, quiet = bar_columns("predictions"), not sys.stdout.isatty()
         with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
             progress = bar.add_task("predicting", total=None)

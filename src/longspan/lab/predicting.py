@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..tasks import Task
+from ..tasks import InputReader
 from ..tasks.reading import Record, read_records, source_of
 from ..training import Trained
 from ..training.records import full_disk_said
@@ -44,7 +44,8 @@ def predict(
     Returns:
         How many records there are, and how many were predicted before.
     """
-    records = _checked(trained.task, source)
+    reader = trained.input_reader
+    records = _checked(reader, source)
     if to.is_dir():
         raise IsADirectoryError(f"{to} is a folder: name a file for the predictions")
     if not to.parent.is_dir():
@@ -60,7 +61,7 @@ def predict(
                 some = records[first : first + AT_ONCE]
                 found = trained.predict([record.values for record in some])
                 for record, said in zip(some, found, strict=True):
-                    out.write(_line({**_kept(trained.task, record), PREDICTION: said}))
+                    out.write(_line({**_kept(reader, record), PREDICTION: said}))
                 out.flush()
                 done(first + len(some), len(records))
         part.replace(to)
@@ -83,14 +84,11 @@ def _hash_of(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _checked(task: Task, path: Path) -> list[Record]:
-    if not task.reads:
-        # Says so before a line is looked at.
-        task.check_input({})
+def _checked(reader: InputReader, path: Path) -> list[Record]:
     found = []
     for record in read_records(path, ()):
         try:
-            task.check_input(record.values)
+            reader.check(record.values)
             _line(record.values).encode()
         except ValueError as error:
             raise ValueError(f"{record.place}: {error}") from None
@@ -98,8 +96,8 @@ def _checked(task: Task, path: Path) -> list[Record]:
     return found
 
 
-def _kept(task: Task, record: Record) -> dict[str, Any]:
-    return {name: own for name, own in record.values.items() if name not in task.documents}
+def _kept(reader: InputReader, record: Record) -> dict[str, Any]:
+    return {name: own for name, own in record.values.items() if name not in reader.documents}
 
 
 def _line(content: dict[str, Any]) -> str:

@@ -14,11 +14,12 @@ from typing import Any
 
 from ..paths import expanded
 from ..recipes import Plan, Planned
+from ..tasks.reading import read_object
 from ..tasks.task import PATHS
 from ..tasks.token_files import hash_of
 from ..training import RunConfig
 from ..training.folder import described_in
-from ..training.records import read_object, write_json
+from ..training.records import write_json
 
 __all__ = [
     "Done",

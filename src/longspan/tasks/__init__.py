@@ -4,7 +4,7 @@ from .batch import NOT_COUNTED, Batch
 from .birthplaces import Birthplaces
 from .bytes import Bytes
 from .classify import Classify
-from .inputs import Inputs
+from .inputs import InputReader, Inputs
 from .masked import Masked
 from .recall import Recall
 from .registry import NAMES, from_description, make
@@ -21,6 +21,7 @@ __all__ = [
     "Bytes",
     "Classify",
     "Examples",
+    "InputReader",
     "Inputs",
     "Masked",
     "Recall",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -13,12 +15,12 @@ from torch import Tensor
 
 from ..errors import describe, need_int
 from .batch import NOT_COUNTED, Batch
-from .inputs import Inputs
+from .inputs import InputReader, Inputs
 from .reading import kind_of, path_of, read_lines, source_of, splits_of
 from .task import Examples, Task, apart
 from .tokenizing import Cache
 
-__all__ = ["Birthplaces", "Pair", "corrupted"]
+__all__ = ["Birthplaces", "BirthplacesReader", "Pair", "corrupted"]
 
 # Stands for what was taken out of a text, and before and after an answer.
 MASK = "⁇"
@@ -31,6 +33,61 @@ class Pair(NamedTuple):
 
     question: str
     answer: str
+
+
+@dataclass(frozen=True)
+class BirthplacesReader(InputReader):
+    """Rows of characters that begin with a question.
+
+    Attributes:
+        characters: all there are, in the order of their numbers.
+        length: the most characters of a question and its answer.
+    """
+
+    characters: str
+    length: int
+
+    reads = ("question",)
+
+    def row(self, text: str) -> Tensor:
+        """The numbers of a text's characters."""
+        return torch.tensor([self._numbers[character] for character in text])
+
+    def texts(self, tokens: Sequence[int]) -> list[str]:
+        """The characters of these numbers."""
+        return [self.characters[token] for token in tokens]
+
+    def check(self, record: Mapping[str, Any]) -> None:
+        """Raises unless `question` is a text of characters that the model knows, and leaves room
+        for an answer.
+        """
+        super().check(record)
+        question = record["question"].strip()
+        new = sorted(set(question) - set(self.characters))
+        if new:
+            raise ValueError(f"'question' has {new[0]!r}, which no text to learn from has")
+        if len(question) + 2 > self.length:
+            raise ValueError(
+                f"'question' must have at most {self.length - 2} characters, got {len(question)}"
+            )
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Questions, to each of which an answer is written."""
+        rows = [self.row(f"{own['question'].strip()}{MASK}") for own in records]
+
+        def batch(numbers: Sequence[int]) -> Batch:
+            chosen = [rows[number] for number in numbers]
+            nothing = [torch.full_like(row, NOT_COUNTED) for row in chosen]
+            return Batch.of(chosen, {"tokens": nothing}, pad=self._numbers[PAD], numbers=numbers)
+
+        def predictions(outputs: Mapping[int, Any]) -> list[str]:
+            return ["".join(self.texts(outputs[number])) for number in range(len(records))]
+
+        return Inputs(len(records), batch, predictions)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {character: number for number, character in enumerate(self.characters)}
 
 
 class Birthplaces(Task):
@@ -65,6 +122,7 @@ class Birthplaces(Task):
     """
 
     name = "birthplaces"
+    reader = BirthplacesReader
     objective = "next"
 
     def __init__(
@@ -119,10 +177,9 @@ class Birthplaces(Task):
         self.pairs = {"train": learn, "dev": measure}
         self.characters = _characters([*learn, *measure], self._lines)
         self.vocabulary = len(self.characters)
-        self._numbers = {character: n for n, character in enumerate(self.characters)}
-        self.end = self._numbers[MASK]
+        self._reader = BirthplacesReader(self.characters, length)
+        self.end = self.characters.index(MASK)
         if part == "finetune":
-            self.reads = ("question",)
             self._need_room()
             self.train = Examples(len(learn), learn.__getitem__)
             self.dev = Examples(len(measure), measure.__getitem__)
@@ -139,11 +196,11 @@ class Birthplaces(Task):
             example = examples[number]
             if isinstance(example, Pair):
                 prompt = f"{example.question}{MASK}"
-                row = self._tokens(f"{prompt}{example.answer}{MASK}")
+                row = self._reader.row(f"{prompt}{example.answer}{MASK}")
                 target = row[1:].clone()
                 target[: len(prompt) - 1] = NOT_COUNTED
             else:
-                row = self._tokens(example)
+                row = self._reader.row(example)
                 target = row[1:].clone()
             rows.append(row[:-1])
             targets.append(target)
@@ -181,40 +238,13 @@ class Birthplaces(Task):
             found.append({**own, "right": right == count, "bits": bits / count})
         return found
 
-    def check_input(self, record: Mapping[str, Any]) -> None:
-        """Raises unless `question` is a text of characters that the model knows, and leaves room
-        for an answer.
-        """
-        super().check_input(record)
-        question = record["question"].strip()
-        new = sorted(set(question) - set(self.characters))
-        if new:
-            raise ValueError(f"'question' has {new[0]!r}, which no text to learn from has")
-        if len(question) + 2 > self.length:
-            raise ValueError(
-                f"'question' must have at most {self.length - 2} characters, got {len(question)}"
-            )
-
-    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
-        """Questions, to each of which an answer is written."""
-        rows = [self._tokens(f"{own['question'].strip()}{MASK}") for own in records]
-
-        def batch(numbers: Sequence[int]) -> Batch:
-            chosen = [rows[number] for number in numbers]
-            nothing = [torch.full_like(row, NOT_COUNTED) for row in chosen]
-            return Batch.of(chosen, {"tokens": nothing}, pad=self.pad, numbers=numbers)
-
-        def predictions(outputs: Mapping[int, Any]) -> list[str]:
-            return ["".join(self.texts(outputs[number])) for number in range(len(records))]
-
-        return Inputs(len(records), batch, predictions)
+    @property
+    def input_reader(self) -> BirthplacesReader | None:
+        return self._reader if self.part == "finetune" else None
 
     def texts(self, tokens: Sequence[int]) -> list[str]:
         """The characters."""
-        return [self.characters[token] for token in tokens]
-
-    def _tokens(self, text: str) -> Tensor:
-        return torch.tensor([self._numbers[character] for character in text])
+        return self._reader.texts(tokens)
 
     def _corrupted(self, split: str, number: int) -> str:
         source = random.Random(f"birthplaces {self.seed} {split} {number}")

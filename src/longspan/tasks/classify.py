@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from .classify_files import Fields, Labelled, read_labelled
 from .inputs import Inputs
 from .reading import path_of
 from .task import Examples, apart
-from .text_task import TextTask
+from .text_task import TextReader, TextTask
 from .tokenizing import (
     Cache,
     special_token,
@@ -24,7 +26,7 @@ from .tokenizing import (
     tokenizer_of,
 )
 
-__all__ = ["Classify", "shortened"]
+__all__ = ["Classify", "ClassifyReader", "shortened"]
 
 
 class Row(NamedTuple):
@@ -33,6 +35,76 @@ class Row(NamedTuple):
     tokens: Tensor
     types: Tensor
     label: int
+
+
+@dataclass(frozen=True)
+class ClassifyReader(TextReader):
+    """Rows of one text or of two, whose classes have names.
+
+    Attributes:
+        fields: those of the texts.
+        labels: the classes' names, in the order of their numbers.
+        length: the most tokens of a row.
+    """
+
+    fields: Sequence[str]
+    labels: Sequence[str]
+    length: int
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(self.fields)
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        return self.reads
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Texts without a class; each gets the name of one."""
+        sides = [
+            token_rows_now(self.tokenizer, [own[name] for own in records]) for name in self.fields
+        ]
+
+        def batch(numbers: Sequence[int]) -> Batch:
+            rows = [self.row([side[n] for side in sides], NOT_COUNTED) for n in numbers]
+            return self.collated(rows, numbers)
+
+        def predictions(outputs: Mapping[int, Any]) -> list[str]:
+            return [self.labels[int(outputs[number])] for number in range(len(records))]
+
+        return Inputs(len(records), batch, predictions)
+
+    @cached_property
+    def _marks(self) -> tuple[Tensor, Tensor, int]:
+        """The first token, the one between, and the one that fills short rows."""
+        first, between, pad = (
+            special_token(self.tokenizer, what) for what in ("first", "between", "pad")
+        )
+        return torch.tensor([first]), torch.tensor([between]), pad
+
+    def row(self, texts: Sequence[Tensor], label: int) -> Row:
+        """An example of these texts' tokens."""
+        first, between, _ = self._marks
+        parts = shortened([text.long() for text in texts], self.length - 1 - len(texts))
+        pieces = [torch.cat((part, between)) for part in parts]
+        pieces[0] = torch.cat((first, pieces[0]))
+        types = [torch.full((len(piece),), kind) for kind, piece in enumerate(pieces)]
+        return Row(torch.cat(pieces), torch.cat(types), label)
+
+    def collated(self, rows: Sequence[Row], numbers: Sequence[int]) -> Batch:
+        """Examples side by side, the first token of each global."""
+        tokens = [row.tokens for row in rows]
+        real = real_of(tokens)
+        seen = torch.zeros_like(real)
+        seen[:, 0] = True
+        return Batch(
+            tokens=padded(tokens, self._marks[2]),
+            real=real,
+            types=padded([row.types for row in rows], 0),
+            global_tokens=seen,
+            targets={"classes": torch.tensor([row.label for row in rows])},
+            numbers=list(numbers),
+        )
 
 
 class Classify(TextTask):
@@ -62,6 +134,7 @@ class Classify(TextTask):
     """
 
     name = "classify"
+    reader = ClassifyReader
     objective = "classes"
     metric = "accuracy"
 
@@ -101,7 +174,6 @@ class Classify(TextTask):
         learn, measure = read.train, read.dev
         if measure is None:
             learn, measure = apart(learn, data)
-        self.reads = self.documents = (text,) if second is None else (text, second)
         self.labels = sorted({own.label for own in (*learn, *measure)})
         if len(self.labels) < 2:
             raise ValueError(
@@ -111,44 +183,19 @@ class Classify(TextTask):
         self.classes = len(self.labels)
         texts = [part for own in learn for part in (own.text, own.second) if part is not None]
         self._use(tokenizer_of(tokenizer, texts, vocabulary, cache=cache))
-        self._first = torch.tensor([special_token(self.tokenizer, "first")])
-        self._between = torch.tensor([special_token(self.tokenizer, "between")])
+        names = (text,) if second is None else (text, second)
+        self._reader = ClassifyReader(self.tokenizer, names, self.labels, length)
         self.train = self._rows(learn, cache)
         self.dev = self._rows(measure, cache)
 
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Texts of these numbers."""
         examples = self.examples(split)
-        return self._collated([examples[number] for number in numbers], numbers)
+        return self._reader.collated([examples[number] for number in numbers], numbers)
 
-    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
-        """Texts without a class; each gets the name of one."""
-        sides = [
-            token_rows_now(self.tokenizer, [own[name] for own in records]) for name in self.reads
-        ]
-
-        def batch(numbers: Sequence[int]) -> Batch:
-            rows = [self._row([side[n] for side in sides], NOT_COUNTED) for n in numbers]
-            return self._collated(rows, numbers)
-
-        def predictions(outputs: Mapping[int, Any]) -> list[str]:
-            return [self.labels[int(outputs[number])] for number in range(len(records))]
-
-        return Inputs(len(records), batch, predictions)
-
-    def _collated(self, rows: Sequence[Row], numbers: Sequence[int]) -> Batch:
-        tokens = [row.tokens for row in rows]
-        real = real_of(tokens)
-        seen = torch.zeros_like(real)
-        seen[:, 0] = True
-        return Batch(
-            tokens=padded(tokens, self.pad),
-            real=real,
-            types=padded([row.types for row in rows], 0),
-            global_tokens=seen,
-            targets={"classes": torch.tensor([row.label for row in rows])},
-            numbers=list(numbers),
-        )
+    @property
+    def input_reader(self) -> ClassifyReader:
+        return self._reader
 
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
         """Accuracy, and the mean over classes of their F1, both in percent."""
@@ -189,16 +236,9 @@ class Classify(TextTask):
 
         def row(number: int) -> Row:
             parts = [first[number]] if second is None else [first[number], second[number]]
-            return self._row(parts, labels[number])
+            return self._reader.row(parts, labels[number])
 
         return Examples(len(found), row)
-
-    def _row(self, texts: Sequence[Tensor], label: int) -> Row:
-        parts = shortened([text.long() for text in texts], self.length - 1 - len(texts))
-        pieces = [torch.cat((part, self._between)) for part in parts]
-        pieces[0] = torch.cat((self._first, pieces[0]))
-        types = [torch.full((len(piece),), kind) for kind, piece in enumerate(pieces)]
-        return Row(torch.cat(pieces), torch.cat(types), label)
 
 
 def shortened(parts: list[Tensor], room: int) -> list[Tensor]:

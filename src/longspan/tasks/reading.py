@@ -159,6 +159,14 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path}, line {error.lineno}: not JSON, {error.msg}") from error
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The object of a JSON file."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold an object, got {describe(found)}")
+    return found
+
+
 def read_records(path: Path, needed: Sequence[str]) -> Iterator[Record]:
     """The records of a JSONL, CSV or TSV file, each with at least the needed fields.
 

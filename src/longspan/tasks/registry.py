@@ -6,8 +6,10 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..paths import expanded
@@ -19,6 +21,7 @@ from .recall import Recall
 from .squad import Squad
 from .tag import Tag
 from .task import Task
+from .token_files import hash_of
 from .translate import Translate
 
 __all__ = ["NAMES", "from_description", "kind_of_task", "make"]
@@ -84,6 +87,25 @@ def kind_of_task(name: str) -> type[Task]:
     )
 
 
+def _module_of(path: Path) -> ModuleType:
+    """A file as a module, which imports what lies beside it, as a script does."""
+    # Dataclasses look for their module by its name, which must not be one that others import.
+    name = f"_longspan_{path.stem}_{hash_of([str(path)])[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path[:] = before
+    return module
+
+
 def _own(name: str) -> type[Task]:
     """A class by the module, or the file, that it is in."""
     place, _, own = name.rpartition(":")
@@ -91,10 +113,7 @@ def _own(name: str) -> type[Task]:
         path = expanded(place)
         if not path.is_file():
             raise FileNotFoundError(f"task {name!r}: there is no file {path}")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = _module_of(path.resolve())
     else:
         try:
             module = importlib.import_module(place)

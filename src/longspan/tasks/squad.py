@@ -10,18 +10,18 @@ from typing import Any, Literal
 
 from ..errors import describe, need_int, need_number
 from .batch import Batch
-from .inputs import Inputs
 from .reading import path_of, source_of, splits_of
 from .sample import sample
 from .squad_files import QUESTION_KINDS, Question, Questions, read_questions
 from .squad_metric import best_threshold, exact_match, f1, normalized
 from .squad_mismatched import with_mismatched
-from .squad_windows import Found, Reader, Tokens, Windows, tokens_in_memory, write_tokens
+from .squad_reader import SquadReader
+from .squad_windows import Found, RowShape, Tokens, Windows, write_tokens
 from .text_task import TextTask
 from .token_files import cached, hash_of
 from .tokenizing import tokenizer_of
 
-__all__ = ["Squad", "asked"]
+__all__ = ["Squad"]
 
 # What to do where a file has no tenth that could be kept from what is learned.
 TO_MEASURE = "name a file to be measured on with dev=…"
@@ -70,11 +70,10 @@ class Squad(TextTask):
     """
 
     name = "squad"
+    reader = SquadReader
     objective = "spans"
     metric = "f1"
     also = ("exact_match",)
-    reads = ("question", "context")
-    documents = ("context",)
 
     def __init__(
         self,
@@ -127,10 +126,10 @@ class Squad(TextTask):
         self.length = length
         texts = [*learn.contexts, *(question.text for question in learn.questions)]
         self._use(tokenizer_of(tokenizer, texts, vocabulary, cache=cache))
-        self.reader = Reader(
+        self._shape = RowShape(
             self.tokenizer, length, stride, question_length, global_tokens=global_tokens
         )
-        self.most_global = self.reader.size(question_length, 0) if global_tokens else 0
+        self.most_global = self._shape.size(question_length, 0) if global_tokens else 0
         self.train = self._windows("train", _learnable(learn), cache, empty)
         self.dev = self._windows("dev", measure, cache)
         self.held = None if held is None else self._windows("held", held, cache)
@@ -206,10 +205,17 @@ class Squad(TextTask):
         """Whether some questions of the data have no answer, so that a model learns to say so."""
         return any(self._split(split).source.unanswerable for split in ("train", "dev"))
 
-    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
-        """Questions, each with the text to look in, which may be of any length."""
-        windows = asked(self.reader, [(own["question"], own["context"]) for own in records])
-        return Inputs(len(windows), windows.batch, windows.predictions)
+    @property
+    def input_reader(self) -> SquadReader:
+        return SquadReader(
+            self.tokenizer,
+            length=self.length,
+            stride=self.settings["stride"],
+            question_length=self.settings["question_length"],
+            global_tokens=self.settings["global_tokens"],
+            unanswerable=self.unanswerable,
+            no_answer=self.no_answer,
+        )
 
     def _split(self, split: str) -> Windows:
         found = self.examples(split)
@@ -282,7 +288,7 @@ class Squad(TextTask):
             lambda folder: write_tokens(folder, self.tokenizer, source),
             cache=cache,
         )
-        return Windows(self.reader, source, Tokens.read(folder), empty=empty)
+        return Windows(self._shape, source, Tokens.read(folder), empty=empty)
 
 
 def _files(
@@ -304,15 +310,6 @@ def _as_text(data: str | Path | Sequence[str | Path] | None) -> str | list[str] 
     if data is None or isinstance(data, str | Path):
         return None if data is None else str(data)
     return [str(path) for path in data]
-
-
-def asked(reader: Reader, questions: Sequence[tuple[str, str]]) -> Windows:
-    """Windows of questions that someone asks, each with the text to look in."""
-    texts = list(dict.fromkeys(context for _, context in questions))
-    source = Questions(contexts=texts, groups=list(range(len(texts))))
-    for number, (text, context) in enumerate(questions):
-        source.questions.append(Question(str(number), text, texts.index(context), (), False))
-    return Windows(reader, source, tokens_in_memory(reader.tokenizer, source))
 
 
 def _learnable(questions: Questions) -> Questions:

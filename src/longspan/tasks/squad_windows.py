@@ -18,7 +18,7 @@ from .squad_files import Question, Questions
 from .token_files import Ragged, RaggedWriter
 from .tokenizing import encoded, special_token
 
-__all__ = ["Found", "Reader", "Window", "Windows", "tokens_in_memory", "write_tokens"]
+__all__ = ["Found", "RowShape", "Window", "Windows", "tokens_in_memory", "write_tokens"]
 
 
 class Tokens(NamedTuple):
@@ -78,7 +78,7 @@ class Found(NamedTuple):
 NOTHING = Found("", -1, -1, 0.0, sys.float_info.max)
 
 
-class Reader:
+class RowShape:
     """How a question and a part of a text become one row: `[CLS] question [SEP] text [SEP]`.
 
     Tokenizers of RoBERTa's kind put two marks in the middle; they say so themselves.
@@ -150,21 +150,21 @@ class Windows(Sequence[Window]):
     """
 
     def __init__(
-        self, reader: Reader, source: Questions, tokens: Tokens, *, empty: int | None = None
+        self, shape: RowShape, source: Questions, tokens: Tokens, *, empty: int | None = None
     ) -> None:
-        self.reader = reader
+        self.shape = shape
         self.source = source
         self.tokens = tokens
         self._windows: list[Window] = []
         counts, asked = tokens.contexts.lengths().tolist(), tokens.questions.lengths().tolist()
         spans = None if empty is None else self._spans()
         for number, question in enumerate(source.questions):
-            found = reader.windows(number, counts[question.context], asked[number])
+            found = shape.windows(number, counts[question.context], asked[number])
             if spans is not None and empty is not None:
                 found = _fewer(found, spans[number], empty)
             self._windows += found
         self._table = np.array(self._windows, dtype=np.int64).reshape(-1, 3)
-        self._asked = np.minimum(asked, reader.question_length)
+        self._asked = np.minimum(asked, shape.question_length)
         self._context = np.array([question.context for question in source.questions])
         self._begins = tokens.questions.begins().numpy(), tokens.contexts.begins().numpy()
         self._targets: np.ndarray | None = None
@@ -178,7 +178,7 @@ class Windows(Sequence[Window]):
     def lengths(self) -> list[int]:
         """Tokens of each."""
         question, low, high = self._table.T
-        found: list[int] = (self._asked[question] + high - low + self.reader.size(0, 0)).tolist()
+        found: list[int] = (self._asked[question] + high - low + self.shape.size(0, 0)).tolist()
         return found
 
     def question_of(self, number: int) -> Question:
@@ -193,13 +193,13 @@ class Windows(Sequence[Window]):
         chosen = np.asarray(numbers, dtype=np.int64)
         question, low, high = self._table[chosen].T
         asked = self._asked[question][:, None]
-        before = asked + self.reader.before(0)
+        before = asked + self.shape.before(0)
         size = before + (high - low)[:, None] + 1
         place = np.arange(size.max())
         real, in_question = place < size, (place > 0) & (place <= asked)
         in_text = (place >= before) & (place < size - 1)
-        tokens = np.where(real, self.reader.between, self.reader.pad)
-        tokens[:, 0] = self.reader.first
+        tokens = np.where(real, self.shape.between, self.shape.pad)
+        tokens[:, 0] = self.shape.first
         of_questions, of_contexts = self._begins
         at = of_questions[question][:, None] + place - 1
         tokens[in_question] = self.tokens.questions.values.numpy()[at[in_question]]
@@ -210,7 +210,7 @@ class Windows(Sequence[Window]):
             tokens=torch.from_numpy(tokens),
             real=torch.from_numpy(real),
             types=torch.from_numpy(((place >= before) & real).astype(np.int64)),
-            global_tokens=torch.from_numpy(place < before) if self.reader.global_tokens else None,
+            global_tokens=torch.from_numpy(place < before) if self.shape.global_tokens else None,
             targets={
                 "start": torch.from_numpy(start.copy()),
                 "end": torch.from_numpy(end.copy()),
@@ -225,7 +225,7 @@ class Windows(Sequence[Window]):
         """
         window = self._windows[number]
         context = self.source.questions[window.question].context
-        before = self.reader.before(len(self.tokens.questions[window.question]))
+        before = self.shape.before(len(self.tokens.questions[window.question]))
         begins = self.tokens.begins[context][window.low : window.high].tolist()
         ends = self.tokens.ends[context][window.low : window.high].tolist()
         return [*[None] * before, *zip(begins, ends, strict=True), None]
@@ -251,7 +251,7 @@ class Windows(Sequence[Window]):
 
     def _answer(self, number: int, windows: list[int], outputs: Mapping[int, Any]) -> Found:
         context = self.source.questions[number].context
-        shift = self.reader.before(len(self.tokens.questions[number]))
+        shift = self.shape.before(len(self.tokens.questions[number]))
         best, absent = NOTHING, float("inf")
         for name in windows:
             low, high = self._windows[name].low, self._windows[name].high
@@ -313,7 +313,7 @@ class Windows(Sequence[Window]):
                     found.append((0, 0) if own is not None else (NOT_COUNTED, NOT_COUNTED))
                     continue
                 asked = len(self.tokens.questions[window.question])
-                shift = self.reader.before(asked) - window.low
+                shift = self.shape.before(asked) - window.low
                 found.append((inside[0] + shift, inside[1] + shift))
             self._targets = np.array(found, dtype=np.int64).reshape(-1, 2)
         return self._targets

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +17,11 @@ from .progress import progress
 from .reading import path_of, read_lines, source_of, splits_of
 from .tag_pieces import Pieces, Text, first_tokens
 from .task import apart
-from .text_task import TextTask
+from .text_task import TextReader, TextTask
 from .token_files import Ragged, RaggedWriter, cached, hash_of
 from .tokenizing import AT_ONCE, Cache, special_token, tokenizer_of
 
-__all__ = ["Tag"]
+__all__ = ["Tag", "TagReader"]
 
 KINDS = (
     "",
@@ -37,6 +39,76 @@ KINDS = (
 
 # A line that begins with this begins a document.
 DOCUMENT = "-DOCSTART-"
+
+
+@dataclass(frozen=True)
+class TagReader(TextReader):
+    """Rows of words, each of which gets a tag.
+
+    Attributes:
+        labels: the tags, in the order of their numbers.
+        length: the most tokens of a row.
+    """
+
+    labels: Sequence[str]
+    length: int
+
+    reads = ("words",)
+
+    def check(self, record: Mapping[str, Any]) -> None:
+        """Raises unless `words` is a text, or a list of words."""
+        words = record.get("words")
+        listed = isinstance(words, list) and all(isinstance(own, str) for own in words)
+        if not listed:
+            super().check(record)
+        if not _words(record) or not all(own.strip() for own in _words(record)):
+            raise ValueError("'words' must have at least one word, and none that is empty")
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Words, as a list or as a text with blanks between them; each word gets a tag."""
+        texts = [Text(_words(own), []) for own in records]
+        encodings = list(self.encoded(texts))
+        pieces = Pieces(
+            texts,
+            [torch.tensor(own.ids) for own in encodings],
+            [torch.tensor(first_tokens(own.word_ids)) for own in encodings],
+            self.ends,
+            self.length,
+        )
+
+        def predictions(outputs: Mapping[int, Any]) -> list[Any]:
+            joined = pieces.joined(outputs, self.labels)
+            return [joined[number] for number in range(len(records))]
+
+        return Inputs(len(pieces), lambda numbers: self.collated(pieces, numbers), predictions)
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """The marks at the begin and the end of a row."""
+        return [special_token(self.tokenizer, what) for what in ("first", "between")]
+
+    def encoded(self, texts: list[Text]) -> Iterator[Any]:
+        """Each text as the tokenizer gives it, which is told of the words."""
+        with progress("tokenising", len(texts)) as advance:
+            for begin in range(0, len(texts), AT_ONCE):
+                some = [own.words for own in texts[begin : begin + AT_ONCE]]
+                yield from self.tokenizer.encode_batch(
+                    some, is_pretokenized=True, add_special_tokens=False
+                )
+                advance(len(some))
+
+    def collated(self, pieces: Pieces, numbers: Sequence[int]) -> Batch:
+        """Pieces of these numbers, side by side; a tag is asked where a word begins."""
+        rows, asked = [pieces.row(number) for number in numbers], []
+        for number, row in zip(numbers, rows, strict=True):
+            tags = torch.full_like(row, NOT_COUNTED)
+            own = [self.labels.index(tag) for tag in pieces.tags(number)]
+            if own:
+                tags[pieces.places(number)] = torch.tensor(own)
+            asked.append(tags)
+        return Batch.of(
+            rows, {"tags": asked}, pad=special_token(self.tokenizer, "pad"), numbers=numbers
+        )
 
 
 class Tag(TextTask):
@@ -64,9 +136,9 @@ class Tag(TextTask):
     """
 
     name = "tag"
+    reader = TagReader
     objective = "tags"
     metric = "span_f1"
-    reads = ("words",)
 
     def __init__(
         self,
@@ -111,13 +183,13 @@ class Tag(TextTask):
         self.classes = len(self.labels)
         sentences = [" ".join(own.words) for own in learn]
         self._use(tokenizer_of(tokenizer, sentences, vocabulary, cache=cache, lowercase=False))
-        self._ends = [special_token(self.tokenizer, what) for what in ("first", "between")]
+        self._reader = TagReader(self.tokenizer, self.labels, length)
         self.train = self._pieces(learn, cache)
         self.dev = self._pieces(measure, cache)
 
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Pieces of these numbers."""
-        return self._collated(self._split(split), numbers)
+        return self._reader.collated(self._split(split), numbers)
 
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
         """F1, precision and recall of spans, and accuracy of tags, in percent."""
@@ -144,32 +216,9 @@ class Tag(TextTask):
             for n, tags in pieces.joined(outputs, self.labels).items()
         ]
 
-    def check_input(self, record: Mapping[str, Any]) -> None:
-        """Raises unless `words` is a text, or a list of words."""
-        words = record.get("words")
-        listed = isinstance(words, list) and all(isinstance(own, str) for own in words)
-        if not listed:
-            super().check_input(record)
-        if not _words(record) or not all(own.strip() for own in _words(record)):
-            raise ValueError("'words' must have at least one word, and none that is empty")
-
-    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
-        """Words, as a list or as a text with blanks between them; each word gets a tag."""
-        texts = [Text(_words(own), []) for own in records]
-        encodings = list(self._encoded(texts))
-        pieces = Pieces(
-            texts,
-            [torch.tensor(own.ids) for own in encodings],
-            [torch.tensor(first_tokens(own.word_ids)) for own in encodings],
-            self._ends,
-            self.length,
-        )
-
-        def predictions(outputs: Mapping[int, Any]) -> list[Any]:
-            joined = pieces.joined(outputs, self.labels)
-            return [joined[number] for number in range(len(records))]
-
-        return Inputs(len(pieces), lambda numbers: self._collated(pieces, numbers), predictions)
+    @property
+    def input_reader(self) -> TagReader:
+        return self._reader
 
     def _split(self, split: str) -> Pieces:
         found = self.examples(split)
@@ -181,7 +230,7 @@ class Tag(TextTask):
 
         def make(folder: Path) -> None:
             with RaggedWriter(folder, "tokens") as tokens, RaggedWriter(folder, "starts") as starts:
-                for found in self._encoded(texts):
+                for found in self._reader.encoded(texts):
                     tokens.add(found.ids)
                     starts.add(first_tokens(found.word_ids))
 
@@ -189,27 +238,7 @@ class Tag(TextTask):
         key = {"words": words, "tokenizer": hash_of([self.tokenizer.to_str()])}
         folder = cached("tagged", key, make, cache=cache)
         tokens, starts = Ragged.read(folder, "tokens"), Ragged.read(folder, "starts")
-        return Pieces(texts, tokens, starts, self._ends, self.length)
-
-    def _encoded(self, texts: list[Text]) -> Iterator[Any]:
-        """Each text as the tokenizer gives it, which is told of the words."""
-        with progress("tokenising", len(texts)) as advance:
-            for begin in range(0, len(texts), AT_ONCE):
-                some = [own.words for own in texts[begin : begin + AT_ONCE]]
-                yield from self.tokenizer.encode_batch(
-                    some, is_pretokenized=True, add_special_tokens=False
-                )
-                advance(len(some))
-
-    def _collated(self, pieces: Pieces, numbers: Sequence[int]) -> Batch:
-        rows, asked = [pieces.row(number) for number in numbers], []
-        for number, row in zip(numbers, rows, strict=True):
-            tags = torch.full_like(row, NOT_COUNTED)
-            own = [self.labels.index(tag) for tag in pieces.tags(number)]
-            if own:
-                tags[pieces.places(number)] = torch.tensor(own)
-            asked.append(tags)
-        return Batch.of(rows, {"tags": asked}, pad=self.pad, numbers=numbers)
+        return Pieces(texts, tokens, starts, self._reader.ends, self.length)
 
 
 def _read(path: Path, word: int, tag: int, by: str) -> list[Text]:

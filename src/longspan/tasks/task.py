@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 
 from .batch import Batch
-from .inputs import Inputs, need_texts
+from .inputs import InputReader
 from .reading import SourceFile
 
 __all__ = ["PATHS", "Examples", "Objective", "Task", "apart"]
@@ -82,13 +82,13 @@ class Task(ABC):
         data: where the data lies, as it was given; None for what ships or is generated.
         called: how `make` was asked for it, where that is not its name.
         end: the token that ends what a model writes, where it writes.
-        reads: the fields of a record of new input; none for a task that predicts nothing of it.
-        documents: those of them that may be long, and are not repeated beside a prediction.
+        reader: the class of `input_reader`; None for a task that predicts nothing of new input.
         most_global: how many global tokens an example has at most; None where nobody knows. A GPU
             that is told need not be asked.
     """
 
     name: ClassVar[str]
+    reader: ClassVar[type[InputReader] | None] = None
     objective: Objective
     metric: str
     also: tuple[str, ...] = ()
@@ -105,8 +105,6 @@ class Task(ABC):
     data: str | list[str] | None
     called: str | None = None
     end: int | None = None
-    reads: tuple[str, ...] = ()
-    documents: tuple[str, ...] = ()
     most_global: int | None = None
 
     @abstractmethod
@@ -147,18 +145,10 @@ class Task(ABC):
         """What `predictions.json` holds; a task with a published form gives that one."""
         return self.predictions(outputs, split)
 
-    def check_input(self, record: Mapping[str, Any]) -> None:
-        """Raises unless a record of new input is one that `inputs` takes."""
-        if not self.reads:
-            raise ValueError(
-                f"{self.name} predicts nothing of new input: it measures how well a model knows "
-                "its own data"
-            )
-        need_texts(record, self.reads)
-
-    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
-        """Records of new input, each checked before, as a model reads them."""
-        raise NotImplementedError(f"{self.name} has no inputs")
+    @property
+    def input_reader(self) -> InputReader | None:
+        """How a model of this task reads new input; None where it predicts nothing of it."""
+        return None
 
     def texts(self, tokens: Sequence[int]) -> list[str]:
         """How each token reads."""
@@ -166,9 +156,10 @@ class Task(ABC):
 
     def save(self, folder: Path) -> list[Path]:
         """Writes what a trained model needs to read new input, such as a tokenizer, and says which
-        files these are: none, for a task whose tokens need none.
+        files these are: none, for a task that predicts nothing of it.
         """
-        return []
+        reader = self.input_reader
+        return [] if reader is None else [reader.save(folder)]
 
     def examples(self, split: str) -> Sequence[Any]:
         """The examples of a split by its name."""

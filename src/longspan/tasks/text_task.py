@@ -1,17 +1,45 @@
-"""What tasks on text have in common: a tokenizer."""
+"""What tasks on text, and readers of new text, have in common: a tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from .inputs import InputReader
 from .reading import source_of
 from .task import Task
 from .token_files import hash_of
-from .tokenizing import readable, save_tokenizer, special_token, tokenizer_file
+from .tokenizing import (
+    load_tokenizer,
+    readable,
+    save_tokenizer,
+    special_token,
+    tokenizer_file,
+)
 
-__all__ = ["TextTask"]
+__all__ = ["TextReader", "TextTask"]
+
+
+@dataclass(frozen=True)
+class TextReader(InputReader):
+    """A reader of texts, whose tokenizer lies in a file beside it.
+
+    Attributes:
+        tokenizer: of `tokenizers`.
+    """
+
+    tokenizer: Any
+
+    def settings(self) -> dict[str, Any]:
+        """Its fields but the tokenizer."""
+        return {name: own for name, own in super().settings().items() if name != "tokenizer"}
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The one that a task's `save` wrote, with the tokenizer."""
+        return cls(load_tokenizer(folder), **cls.saved_settings(folder))
 
 
 class TextTask(Task):
@@ -68,5 +96,5 @@ class TextTask(Task):
         return readable(self.tokenizer, tokens)
 
     def save(self, folder: Path) -> list[Path]:
-        """Writes the tokenizer."""
-        return [save_tokenizer(self.tokenizer, folder)]
+        """Writes the tokenizer, and how new input is read."""
+        return [save_tokenizer(self.tokenizer, folder), *super().save(folder)]

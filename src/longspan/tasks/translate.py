@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ from .batch import NOT_COUNTED, Batch, padded, real_of
 from .inputs import Inputs
 from .reading import SourceFile, path_of, read_lines, source_of, splits_of
 from .task import Examples, apart
-from .text_task import TextTask
+from .text_task import TextReader, TextTask
 from .tokenizing import (
     Cache,
     special_token,
@@ -23,7 +25,7 @@ from .tokenizing import (
     tokenizer_of,
 )
 
-__all__ = ["Pair", "Translate"]
+__all__ = ["Pair", "Translate", "TranslateReader"]
 
 TABLES = (".tsv", ".txt")
 DEV_NAMES = ("dev", "val", "test")
@@ -41,6 +43,63 @@ class Row(NamedTuple):
 
     source: Tensor
     target: Tensor
+
+
+@dataclass(frozen=True)
+class TranslateReader(TextReader):
+    """Rows of a text to read, and of a translation to write.
+
+    Attributes:
+        length: the most tokens of a text.
+    """
+
+    length: int
+
+    reads = ("source",)
+
+    @cached_property
+    def marks(self) -> tuple[int, int, int]:
+        """The token that a decoder begins with, the one that ends a text, and the one that fills
+        short rows.
+        """
+        first, end, pad = (
+            special_token(self.tokenizer, what) for what in ("first", "between", "pad")
+        )
+        return first, end, pad
+
+    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
+        """Texts in `source` without a translation; each gets one."""
+        sources = token_rows_now(self.tokenizer, [own["source"] for own in records])
+        nothing = torch.zeros(0, dtype=torch.int64)
+
+        def batch(numbers: Sequence[int]) -> Batch:
+            rows = [Row(sources[n][: self.length - 1].long(), nothing) for n in numbers]
+            return self.collated(rows, numbers)
+
+        def predictions(outputs: Mapping[int, Any]) -> list[str]:
+            return [self.text(outputs[number]) for number in range(len(records))]
+
+        return Inputs(len(records), batch, predictions)
+
+    def collated(self, rows: Sequence[Row], numbers: Sequence[int]) -> Batch:
+        """Pairs side by side."""
+        begin, last, pad = self.marks
+        end = torch.tensor([last])
+        sources = [torch.cat((row.source, end)) for row in rows]
+        inputs = [torch.cat((torch.tensor([begin]), row.target)) for row in rows]
+        targets = [torch.cat((row.target, end)) for row in rows]
+        return Batch(
+            tokens=padded(inputs, pad),
+            real=real_of(inputs),
+            source={"tokens": padded(sources, pad), "real": real_of(sources)},
+            targets={"tokens": padded(targets, NOT_COUNTED)},
+            numbers=list(numbers),
+        )
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """What was written."""
+        found: str = self.tokenizer.decode([int(token) for token in tokens])
+        return found.strip()
 
 
 class Translate(TextTask):
@@ -71,9 +130,9 @@ class Translate(TextTask):
     """
 
     name = "translate"
+    reader = TranslateReader
     objective = "translation"
     metric = "bleu"
-    reads = ("source",)
 
     def __init__(
         self,
@@ -112,8 +171,8 @@ class Translate(TextTask):
         learn, measure = self._read(path_of("translate: data", data), dev)
         texts = [text for pair in learn for text in pair]
         self._use(tokenizer_of(tokenizer, texts, vocabulary, cache=cache, lowercase=False))
-        self.begin = special_token(self.tokenizer, "first")
-        self.end: int = special_token(self.tokenizer, "between")
+        self._reader = TranslateReader(self.tokenizer, length)
+        self.begin, self.end, _ = self._reader.marks
         self.pairs = {"train": learn, "dev": measure}
         self.train = self._rows(learn, cache)
         self.dev = self._rows(measure, cache)
@@ -121,41 +180,18 @@ class Translate(TextTask):
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Pairs of these numbers."""
         examples = self.examples(split)
-        return self._collated([examples[number] for number in numbers], numbers)
+        return self._reader.collated([examples[number] for number in numbers], numbers)
 
-    def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
-        """Texts in `source` without a translation; each gets one."""
-        sources = token_rows_now(self.tokenizer, [own["source"] for own in records])
-        nothing = torch.zeros(0, dtype=torch.int64)
-
-        def batch(numbers: Sequence[int]) -> Batch:
-            rows = [Row(sources[n][: self.length - 1].long(), nothing) for n in numbers]
-            return self._collated(rows, numbers)
-
-        def predictions(outputs: Mapping[int, Any]) -> list[str]:
-            return [self._text(outputs[number]) for number in range(len(records))]
-
-        return Inputs(len(records), batch, predictions)
-
-    def _collated(self, rows: Sequence[Row], numbers: Sequence[int]) -> Batch:
-        end = torch.tensor([self.end])
-        sources = [torch.cat((row.source, end)) for row in rows]
-        inputs = [torch.cat((torch.tensor([self.begin]), row.target)) for row in rows]
-        targets = [torch.cat((row.target, end)) for row in rows]
-        return Batch(
-            tokens=padded(inputs, self.pad),
-            real=real_of(inputs),
-            source={"tokens": padded(sources, self.pad), "real": real_of(sources)},
-            targets={"tokens": padded(targets, NOT_COUNTED)},
-            numbers=list(numbers),
-        )
+    @property
+    def input_reader(self) -> TranslateReader:
+        return self._reader
 
     def score(self, outputs: Mapping[int, Any], split: str = "dev") -> dict[str, float]:
         """BLEU and chrF of all texts together."""
         self.examples(split)
         sacrebleu = _sacrebleu()
         numbers = sorted(outputs)
-        given = [self._text(outputs[number]) for number in numbers]
+        given = [self._reader.text(outputs[number]) for number in numbers]
         wanted = [[self.pairs[split][number].target for number in numbers]]
         return {
             "bleu": float(sacrebleu.corpus_bleu(given, wanted).score),
@@ -169,15 +205,11 @@ class Translate(TextTask):
             {
                 "number": number,
                 "source": self.pairs[split][number].source,
-                "translation": self._text(tokens),
+                "translation": self._reader.text(tokens),
                 "right": self.pairs[split][number].target,
             }
             for number, tokens in sorted(outputs.items())
         ]
-
-    def _text(self, tokens: Sequence[int]) -> str:
-        found: str = self.tokenizer.decode([int(token) for token in tokens])
-        return found.strip()
 
     def _rows(self, pairs: list[Pair], cache: Cache) -> Examples[Row]:
         sources, targets = (

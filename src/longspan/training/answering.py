@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import need_int
 from ..tasks import Inputs
-from ..tasks.squad import Squad, asked
+from ..tasks.squad_reader import SquadReader
 from ..tasks.squad_windows import Found
 from .learner import Learner
 from .looked import Looked, looked_at
@@ -58,17 +58,18 @@ class Answer:
         return {name: getattr(self, name) for name in names}
 
 
-def answers_of(learner: Learner, task: Squad, questions: Sequence[tuple[str, str]]) -> list[Answer]:
+def answers_of(
+    learner: Learner, reader: SquadReader, questions: Sequence[tuple[str, str]]
+) -> list[Answer]:
     """Answers to questions, each with the text to look in; texts of any length are read through
     windows that overlap.
     """
-    windows = asked(task.reader, questions)
+    windows = reader.asked(questions)
     outputs = outputs_to(learner, Inputs(len(windows), windows.batch, windows.predictions))
     found = windows.answers(outputs)
 
     def answer(own: Found) -> Answer:
         look = partial(looked_at, learner, windows, own) if own.text else None
-        held = bool(own.text) and not (task.unanswerable and own.absent > task.no_answer)
-        return Answer(own.text, own.start, own.end, own.score, own.absent, held, look)
+        return Answer(own.text, own.start, own.end, own.score, own.absent, reader.holds(own), look)
 
     return [answer(found[number]) for number in range(len(questions))]

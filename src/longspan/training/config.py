@@ -12,8 +12,8 @@ from ..errors import describe, need_bool, need_int, need_text
 from ..models import Config
 from ..nn.describing import KINDS
 from ..paths import expanded
+from ..tasks.reading import read_object
 from .naming import check_keys, need_names, unknown, value_of
-from .records import read_object
 from .stage import Stage
 
 __all__ = ["Precision", "RunConfig"]

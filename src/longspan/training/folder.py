@@ -12,9 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
-from ..tasks.reading import hash_now
+from ..tasks.reading import hash_now, read_object
 from .config import RunConfig
-from .records import read_object
 
 fcntl: ModuleType | None
 try:

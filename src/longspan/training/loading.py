@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ import torch
 
 from ..errors import need_text
 from ..paths import expanded
-from ..tasks import Task, from_description
-from ..tasks.squad import Squad
+from ..tasks import InputReader, Task, from_description
+from ..tasks.inputs import READER
+from ..tasks.registry import kind_of_task
+from ..tasks.squad_reader import SquadReader
 from ..tasks.task import PATHS
 from .answering import Answer, answers_of
 from .evaluating import outputs_of
@@ -28,21 +30,61 @@ from .saving import load_learner
 __all__ = ["Trained", "load"]
 
 
-@dataclass(frozen=True, slots=True)
 class Trained:
-    """A model as a run left it, with the task that it was trained for.
+    """A model as a run left it.
+
+    To read new input it needs no more than the run's folder. Its task, with the examples, is made
+    of the data of the run when something asks for it.
 
     Attributes:
         model: the learner, in evaluation mode: `model.body` is of `longspan.models`.
-        task: that of the last stage.
-        objective: how answers are read from the model.
         folder: of the run.
     """
 
-    model: Learner
-    task: Task
-    objective: Objective
-    folder: Path
+    def __init__(
+        self,
+        model: Learner,
+        folder: Path,
+        *,
+        data: str | Path | Sequence[str | Path] | None = None,
+        task: Task | None = None,
+    ) -> None:
+        self.model, self.folder = model, folder
+        self._data, self._own_task = data, task
+
+    @property
+    def objective(self) -> Objective:
+        """How answers are read from the model."""
+        return self.model.objective
+
+    @cached_property
+    def task(self) -> Task:
+        """That of the last stage, with its examples; raises where their data is not found."""
+        if self._own_task is not None:
+            return self._own_task
+        described = _found(self._described, self._config["described"].get("from"))
+        if self._data is not None:
+            described["data"] = self._data
+        try:
+            task = from_description(described)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"load: the data that {self.folder} was trained on is not where it was: {error}; "
+                "say where it is with data=… (--data), or give the task"
+            ) from error
+        if self._chosen:
+            task.take(self._chosen)
+        return task
+
+    @property
+    def input_reader(self) -> InputReader:
+        """How the model reads new input; raises where it predicts nothing of any."""
+        if self._reader is None:
+            raise ValueError(
+                f"{self.folder} was trained for {self._task_name}, which predicts nothing of new "
+                "input: it has no reader for it"
+            )
+        return self._reader
 
     def outputs(
         self, numbers: list[int] | None = None, *, split: str = "dev", batch: int = 8
@@ -63,26 +105,27 @@ class Trained:
 
     def answers(self, questions: Sequence[tuple[str, str]]) -> list[Answer]:
         """Answers to many questions, each with the text to look in."""
-        task = self.task
-        if not isinstance(task, Squad):
+        reader = self._reader
+        if not isinstance(reader, SquadReader):
             raise ValueError(
-                f"{self.folder} was trained for {task.name}, and only squad answers questions"
+                f"{self.folder} was trained for {self._task_name}, and only squad answers questions"
             )
         for question, text in questions:
             for what, given in (("question", question), ("text", text)):
                 need_text(f"answers: a {what}", given)
                 if not given.strip():
                     raise ValueError(f"answers: a {what} is empty")
-        return answers_of(self.model, task, questions)
+        return answers_of(self.model, reader, questions)
 
     def predict(self, records: Sequence[Mapping[str, Any]]) -> list[Any]:
         """What the model says to each record of new input: of squad the answer, of classify the
         class, of tag the words' tags, of translate and birthplaces what it writes. What a record
-        must have is `task.reads`.
+        must have is `input_reader.reads`.
         """
+        reader = self.input_reader
         for record in records:
-            self.task.check_input(record)
-        inputs = self.task.inputs(records)
+            reader.check(record)
+        inputs = reader.inputs(records)
         return inputs.predictions(outputs_to(self.model, inputs))
 
     def reaches(
@@ -98,6 +141,47 @@ class Trained:
         """
         return study_reach(self.model, self.task, examples=examples, batch=batch, told=told)
 
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(
+            (self.folder / "config.json").read_text(encoding="utf-8")
+        )
+        return found
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        """The task of the last finished stage."""
+        names = [own["name"] for own in self._config["stages"]]
+        found: dict[str, Any] = self._config["described"]["tasks"][
+            names.index(last_stage(self.folder).name)
+        ]
+        return found
+
+    @cached_property
+    def _chosen(self) -> dict[str, float]:
+        """What the run has chosen on held-out examples."""
+        result = finished(self.folder)
+        return {} if result is None else result.get("chosen") or {}
+
+    @property
+    def _task_name(self) -> str:
+        own = self._own_task
+        return str(self._described["name"] if own is None else own.name)
+
+    @cached_property
+    def _reader(self) -> InputReader | None:
+        """The one in the run's folder, which is that of its last stage; otherwise the task's."""
+        if self._own_task is not None:
+            return self._own_task.input_reader
+        kind, folder = kind_of_task(self._task_name).reader, self.folder / "task"
+        if kind is None:
+            return None
+        last = self._config["described"]["tasks"][-1]
+        if self._described != last or not (folder / READER).is_file():
+            return self.task.input_reader
+        found = kind.read(folder)
+        return found.with_chosen(self._chosen) if self._chosen else found
+
 
 def load(
     run: str | Path,
@@ -110,6 +194,9 @@ def load(
 
         ls.load("runs/mine").answer("Who may end the contract?", text).text
 
+    The run's folder is all that new input needs. What looks at examples (`outputs`, `reaches`,
+    `task`) reads the data of the run, too.
+
     Args:
         run: the run's folder.
         data: the data that it was trained on, where that lies elsewhere now.
@@ -119,32 +206,8 @@ def load(
     folder = Path(run)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"load: {folder} has no config.json: is it the folder of a run?")
-    path = last_stage(folder)
-    model = load_learner(path).to(device)
-    if task is None:
-        task = _described_task(folder, path.name, data)
-    return Trained(model, task, model.objective, folder)
-
-
-def _described_task(
-    folder: Path, stage: str, data: str | Path | Sequence[str | Path] | None
-) -> Task:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    number = [own["name"] for own in config["stages"]].index(stage)
-    described = _found(config["described"]["tasks"][number], config["described"].get("from"))
-    if data is not None:
-        described["data"] = data
-    try:
-        task = from_description(described)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"load: the data that {folder} was trained on is not where it was: {error}; say where "
-            "it is with data=… (--data), or give the task"
-        ) from error
-    result = finished(folder)
-    if result is not None and result.get("chosen"):
-        task.take(result["chosen"])
-    return task
+    model = load_learner(last_stage(folder)).to(device)
+    return Trained(model, folder, data=data, task=task)
 
 
 def _found(description: dict[str, Any], base: str | None) -> dict[str, Any]:

@@ -137,10 +137,10 @@ def _pieces(windows: Windows, number: int, weights: list[float]) -> list[Piece]:
     """All words and marks of a window, with the weights of their tokens."""
     question = windows.question_of(number)
     text = windows.source.contexts[question.context]
-    asked = windows.reader.tokenizer.encode(question.text, add_special_tokens=False).offsets
-    asked = asked[: windows.reader.question_length]
+    asked = windows.shape.tokenizer.encode(question.text, add_special_tokens=False).offsets
+    asked = asked[: windows.shape.question_length]
     tokens = windows.batch([number]).tokens[0].tolist()
-    names = windows.reader.tokenizer.id_to_token
+    names = windows.shape.tokenizer.id_to_token
     found: list[Piece] = []
     for at, place in enumerate(windows.characters(number)):
         if place is not None:

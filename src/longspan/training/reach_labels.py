@@ -93,7 +93,7 @@ def _binned(distance: Tensor) -> Tensor:
 
 def _kinds(windows: Windows, batch: Batch) -> dict[str, Tensor]:
     """The kinds of all tokens, and which words of the text are also the question's."""
-    tokenizer = windows.reader.tokenizer
+    tokenizer = windows.shape.tokenizer
     marks = {special_token(tokenizer, what) for what in ("first", "between")}
     kinds, words = [], []
     for row, number in zip(batch.tokens.tolist(), batch.numbers, strict=True):

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import describe
 from ..writing import ASIDE, folder_aside, on_disk, write_text
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "clean",
     "finite",
     "full_disk_said",
-    "read_object",
     "whole_folder",
     "write_json",
 ]
@@ -45,17 +43,6 @@ def write_json(path: Path, content: Any) -> None:
     """Writes JSON to the side, and renames it."""
     with full_disk_said(path):
         write_text(path, json.dumps(finite(content), indent=2, ensure_ascii=False) + "\n")
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The object of a JSON file."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold an object, got {describe(found)}")
-    return found
 
 
 def finite(content: Any) -> Any:

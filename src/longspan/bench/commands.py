@@ -12,6 +12,7 @@ from rich.progress import Progress
 
 from .. import bench as benchmark
 from ..terminal import errors_in_one_line, say
+from . import allocators as allocators_benchmark
 from . import gpu as gpu_benchmark
 from . import layers as layers_benchmark
 from . import train as train_benchmark
@@ -247,3 +248,32 @@ def train(
         if output is not None:
             train_benchmark.save(report, output / "bench.json")
             say(console, f"saved {output / 'bench.json'}")
+
+
+@bench.command()
+def allocators(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tiny model and few steps: does all of it run?")
+    ] = False,
+    steps: Annotated[int, typer.Option(min=1, help="Of training, in each way.")] = 40,
+    threads: Annotated[int, typer.Option(min=1, help="Of torch.")] = 1,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A folder for the JSON.")
+    ] = None,
+) -> None:
+    """Measure what ways of allocating memory cost training on a CPU.
+
+    Needs accelerate and tokenizers: pip install 'longspan[train]'; and jemalloc for its part. Takes
+    about a quarter of an hour.
+    """
+    console = Console(highlight=False)
+    with errors_in_one_line():
+
+        def told(own: allocators_benchmark.Cost) -> None:
+            figures = f"{own.tokens_per_second:8,.0f} tokens/s {own.peak / 2**30:6.1f} GiB"
+            say(console, f"{own.name:28} {own.missing or figures}")
+
+        report = allocators_benchmark.measure(steps=steps, threads=threads, quick=quick, told=told)
+        if output is not None:
+            allocators_benchmark.save(report, output / "allocators.json")
+            say(console, f"saved {output / 'allocators.json'}")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..errors import describe, need_int
 from ..kinds import check_fields, register_kind
-from .drawing import draw_text, save_picture
+from .drawing import draw_text, figure_of, save_picture, svg_of
 from .paths import Hops, hops_of
 
 __all__ = ["LARGEST", "AllOf", "AnyOf", "Full", "Pattern", "PerHead", "need_count"]
@@ -26,6 +26,10 @@ PAIRS_AT_ONCE = 1 << 24
 
 # Of a pattern's numbers: the product of two such, and a position more, is still an int64.
 LARGEST = 2**31 - 1
+
+# A notebook shows a pattern on as many tokens: the first number with this share of pairs at most.
+SIZES = (32, 64, 128, 256, 512, 1024)
+MOST_SHOWN = 0.4
 
 
 class Pattern:
@@ -147,6 +151,28 @@ class Pattern:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(_shown, self.values()))})"
+
+    def _repr_svg_(self) -> str | None:
+        """What a notebook shows, beside the text: the pattern on as many tokens as tell its shape.
+        None where tensors say how many there are, which may be long, or on a GPU.
+        """
+        mask = None if self.has_tensors() else _telling(self)
+        return None if mask is None else svg_of(lambda: figure_of(mask, repr(self)))
+
+
+def _telling(pattern: Pattern) -> Tensor | None:
+    """The mask on as few tokens as leave most pairs out, if any number does; otherwise on the
+    fewest. None for a pattern that was made for fewer.
+    """
+    masks = []
+    for n in SIZES:
+        try:
+            masks.append(pattern.dense(n))
+        except ValueError:
+            break
+        if masks[-1].float().mean() <= MOST_SHOWN:
+            return masks[-1]
+    return masks[0] if masks else None
 
 
 def _tensors_in(value: Any) -> Iterator[Tensor]:

@@ -19,6 +19,7 @@ __all__ = [
     "draw_compact",
     "draw_panel",
     "draw_text",
+    "figure_of",
     "new_figure",
     "save_figure",
     "save_picture",
@@ -84,6 +85,11 @@ def new_figure(width: float, height: float) -> Any:
 def save_picture(mask: Tensor, path: str | Path, title: str = "") -> None:
     """Saves a mask `(B|1, H|1, n, m)` as a picture, a panel a sample and head (16 at most)."""
     check_suffix(path)
+    save_figure(figure_of(mask, title), path)
+
+
+def figure_of(mask: Tensor, title: str = "") -> Any:
+    """That picture, as a figure of matplotlib."""
     samples, heads = mask.shape[:2]
     panels = [(b, h) for b in range(samples) for h in range(heads)][:16]
     columns = min(4, len(panels))
@@ -96,7 +102,7 @@ def save_picture(mask: Tensor, path: str | Path, title: str = "") -> None:
         axis.set_title(_name_of(b, h, samples, heads), fontsize=9)
     if title:
         figure.suptitle(title, fontsize=9, wrap=True)
-    save_figure(figure, path)
+    return figure
 
 
 def draw_panel(axis: Any, values: Tensor) -> None:

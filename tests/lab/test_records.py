@@ -171,6 +171,31 @@ def test_one_run_that_fails_is_not_the_end_of_the_others(
     assert "Traceback" in said and said.endswith("RuntimeError: out of memory\n")
 
 
+def test_a_run_that_another_command_makes_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from longspan.lab import jobs
+    from longspan.recipes import comparison
+
+    plan = comparison("recall", ("window",), seeds=3, length=80)
+    (tmp_path / "jobs").mkdir()
+    path = tmp_path / "jobs" / "plan.json"
+    path.write_text(json.dumps(jobs._as_dict(plan)))
+    tried: list[int] = []
+
+    def take_up(plan: Any, planned: Any, *places: Any) -> None:
+        tried.append(planned.config.seed)
+        if planned.config.seed == 2 or tried.count(planned.config.seed) == planned.config.seed:
+            raise TakenError("made by another process")
+
+    monkeypatch.setattr(jobs, "take_up", take_up)
+    assert jobs.main(path, tmp_path, None) == 2
+    # That of seed 1 was free in the end, that of seed 2 never.
+    assert tried == [0, 1, 2, 1, 2]
+    said = capsys.readouterr().err
+    assert said.count("made by another process") == 2 and said.count("seed2") == 2
+
+
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     plan = tmp_path / "mine.py"

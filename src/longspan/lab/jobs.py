@@ -19,6 +19,7 @@ from typing import Any
 
 from ..recipes import Plan, Planned
 from ..training import RunConfig
+from ..training.folder import TakenError
 from ..training.records import write_json
 from ..writing import write_text
 from .records import Done
@@ -185,18 +186,30 @@ def main(path: Path, folder: Path, records: Path | None) -> int:
     the others too, however it ended; the exit code tells of it, and the end of the log.
     """
     plan = _plan_of(json.loads(path.read_text(encoding="utf-8")))
-    failures = []
-    for planned in plan.runs:
-        if not _mine(_begun(path, planned)):
-            continue
+    failures: list[str] = []
+
+    def tried(planned: Planned, again: bool) -> bool:
+        """Whether the run needs no further look."""
         try:
             if finished(planned, folder, records) is None:
                 take_up(plan, planned, folder, records)
         except Exception as error:
+            if isinstance(error, TakenError) and not again:
+                return False
             why = cause_of(error)
             failures.append(f"{planned.place}: {why}")
             write_text(_failed(path, planned), why)
             print(failures[-1], file=sys.stderr, flush=True)
+        return True
+
+    # What another command makes is looked at again when all else is made.
+    taken = [
+        planned
+        for planned in plan.runs
+        if _mine(_begun(path, planned)) and not tried(planned, again=False)
+    ]
+    for planned in taken:
+        tried(planned, again=True)
     if failures:
         print(f"\n{failures[0]}", file=sys.stderr)
     return 2 if failures else 0

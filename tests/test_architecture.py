@@ -24,6 +24,7 @@ LAYERS = {
     "terminal": 0,
     "writing": 0,
     "data": 0,
+    "modules": 0,
     "patterns": 1,
     "normalizers": 1,
     "weights": 1.5,

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import longspan as ls
 from longspan.cli import app
+from longspan.training import RunConfig, Stage, train
 
 pytest.importorskip("accelerate")
 
@@ -65,3 +66,30 @@ def test_from_data_to_report(own: str) -> None:
     # Of new input it says nothing, for nobody told it how.
     with pytest.raises(ValueError, match="Language, which predicts nothing of new input"):
         trained.predict([{"text": "the cat"}])
+
+
+def test_new_input_from_another_folder(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the file of the task where it was, and without the data."""
+    found = re.search(r'^```python title="reading.py"\n(.*?)^```$', PAGE.read_text(), re.M | re.S)
+    assert found is not None
+    Path("reading.py").write_text(found[1])
+    config = RunConfig(
+        task={"name": "reading.py:ReadingLanguage", "data": "lines.tsv"},
+        model={"width": 8, "layers": 1, "heads": 1},
+        stages=(Stage(steps=1, batch=4),),
+        output="runs/reading",
+    )
+    train(config)
+    Path("lines.tsv").unlink()
+    run = Path("runs/reading").resolve()
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    trained = ls.load(run)
+    assert trained.predict([{"text": "the cat"}])[0] in ("de", "en")
+    with pytest.raises(ValueError, match="'text' is empty"):
+        trained.predict([{"text": ""}])
+    with pytest.raises(FileNotFoundError, match=r"is not where it was: .*lines\.tsv"):
+        trained.task  # noqa: B018
+    (run.parent.parent / "reading.py").rename("reading.txt")
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*reading\.py"):
+        ls.load(run).predict([{"text": "the cat"}])

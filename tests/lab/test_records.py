@@ -166,34 +166,29 @@ def test_one_run_that_fails_is_not_the_end_of_the_others(
         made.append(planned.config.seed)
 
     monkeypatch.setattr(jobs, "take_up", take_up)
-    assert jobs.main(path, tmp_path, None) == 2 and made == [1, 2]
+    assert jobs.main(path, tmp_path, None, again=False) == 2 and made == [1, 2]
     said = capsys.readouterr().err
     assert "Traceback" in said and said.endswith("RuntimeError: out of memory\n")
 
 
-def test_a_run_that_another_command_makes_is_looked_at_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from longspan.lab import jobs
-    from longspan.recipes import comparison
-
-    plan = comparison("recall", ("window",), seeds=3, length=80)
-    (tmp_path / "jobs").mkdir()
-    path = tmp_path / "jobs" / "plan.json"
-    path.write_text(json.dumps(jobs._as_dict(plan)))
-    tried: list[int] = []
-
-    def take_up(plan: Any, planned: Any, *places: Any) -> None:
-        tried.append(planned.config.seed)
-        if planned.config.seed == 2 or tried.count(planned.config.seed) == planned.config.seed:
-            raise TakenError("made by another process")
-
-    monkeypatch.setattr(jobs, "take_up", take_up)
-    assert jobs.main(path, tmp_path, None) == 2
-    # That of seed 1 was free in the end, that of seed 2 never.
-    assert tried == [0, 1, 2, 1, 2]
-    said = capsys.readouterr().err
-    assert said.count("made by another process") == 2 and said.count("seed2") == 2
+def test_a_run_that_another_command_makes_is_looked_at_again(made: Path, tmp_path: Path) -> None:
+    """When all else is made, though one of the processes had nothing else to make."""
+    first, *others = sorted(path.parent.name for path in made.glob("runs/*/result.json"))
+    for name in others[1:]:
+        shutil.copytree(made / "runs" / name, tmp_path / name)
+    left = tmp_path / others[0] / "result.json"
+    command = [sys.executable, "-m", "longspan", *ARGUMENTS, "-o", str(tmp_path), "--jobs", "2"]
+    with ExitStack() as held:
+        held.enter_context(claimed(tmp_path / first))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            while process.poll() is None and not left.exists():
+                time.sleep(0.01)
+            assert process.poll() is None
+            held.close()
+            assert process.stdout is not None
+            said = process.stdout.read()
+    assert process.returncode == 0 and "failed" not in said, said
+    assert (tmp_path / first / "result.json").exists()
 
 
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
@@ -315,7 +310,7 @@ def test_files_of_one_name_are_all_told() -> None:
 
     def told(*contents: str) -> dict[str, str]:
         files = [{"path": f"{n}/train.json", "sha256": own} for n, own in enumerate(contents)]
-        return data_of([{"data": None, "settings": {}, "files": files}])
+        return data_of([{"name": "squad", "data": None, "settings": {}, "files": files}])
 
     assert told("1") == {"train.json": "1"}
     assert told("1", "2").keys() == {"train.json"} and told("1", "2") != told("3", "2")

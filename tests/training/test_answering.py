@@ -14,6 +14,7 @@ import torch
 import longspan as ls
 from longspan.nn import Attention, BigBird, LearnedWindow, Mechanism, Setting, SlidingWindow
 from longspan.patterns import Window
+from longspan.tasks import Squad
 from longspan.training import RunConfig, Stage, Trained, train
 from longspan.training.sight import looks_at, sight_of
 
@@ -80,28 +81,23 @@ def test_load_is_there_when_it_is_asked_for(run: Path) -> None:
         ls.lode  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_data_that_is_gone(run: Path, tmp_path: Path) -> None:
-    """New input is read without it; examples are not."""
+def test_data_that_is_gone(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New input is read without it, from wherever; examples are not."""
     gone = tmp_path / "run"
     shutil.copytree(run, gone)
     config = json.loads((gone / "config.json").read_text())
     config["described"]["tasks"][0]["data"] = "nowhere.jsonl"
     (gone / "config.json").write_text(json.dumps(config))
-    trained = ls.load(gone)
+    monkeypatch.chdir(tmp_path)
+    trained = ls.load("run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     question = ("Who is 1?", "It is said that 1 is Ada.")
     assert trained.answer(*question) == ls.load(run).answer(*question)
     for asks in (trained.outputs, trained.reaches, lambda: trained.task):
         with pytest.raises(FileNotFoundError, match=r"is not where it was: .*nowhere\.jsonl; say"):
             asks()
-    # A run of before readers were kept in its folder.
-    (gone / "task" / "reader.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"is not where it was: .*nowhere\.jsonl; say"):
-        ls.load(gone).answer(*question)
-    (run / "task" / "reader.json").rename(gone / "task" / "reader.json")
-    try:
-        assert ls.load(run).answer(*question) == trained.answer(*question)
-    finally:
-        (gone / "task" / "reader.json").rename(run / "task" / "reader.json")
+    assert repr(trained) == f"Trained({str(gone)!r}, task='squad', device='cpu')"
 
 
 @pytest.mark.parametrize(
@@ -110,35 +106,64 @@ def test_data_that_is_gone(run: Path, tmp_path: Path) -> None:
         ("{", ", line 1: not JSON"),
         ("[]", " must hold an object"),
         ('{"format": 7}', " is of format 7, this"),
+        ('{"format": 1}', " is not of SquadReader: 'fields'"),
+        ('{"format": 1, "fields": {"wide": 7}}', " is not of SquadReader: .*'wide'"),
     ],
 )
 def test_a_reader_that_is_not_whole(run: Path, tmp_path: Path, content: str, says: str) -> None:
     shutil.copytree(run, tmp_path / "run")
-    (tmp_path / "run" / "task" / "reader.json").write_text(content)
+    (reader,) = (tmp_path / "run").glob("stages/*/reader.json")
+    reader.write_text(content)
     with pytest.raises(ValueError, match=f"reader.json{says}"):
         ls.load(tmp_path / "run").answer("Who?", "Ada.")
+    reader.unlink()
+    with pytest.raises(ValueError, match="trained for squad, which predicts nothing of new input"):
+        ls.load(tmp_path / "run").predict([])
 
 
-def test_the_reader_is_that_of_the_stage_that_is_there(tmp_path: Path) -> None:
-    """A run that was ended between stages with other tasks reads as the one that was trained."""
+def test_the_reader_is_that_of_the_model(tmp_path: Path) -> None:
+    """Stages may have other tasks, and a run may go on."""
     squad = {"length": 48, "stride": 12, "vocabulary": 300, "question_length": 16}
     data = tmp_path / "train.jsonl"
     lines = [{"question": f"Who is {n}?", "context": f"{n} is Ada.", "answer": "Ada"} for n in "ab"]
     data.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    stages = [
+    stages = (
         Stage(name="short", steps=1, batch=2),
         Stage(name="long", steps=1, batch=2, task={"settings": {"length": 64}}),
-    ]
-    task = {"name": "squad", "data": str(data), "settings": squad}
+    )
     config = RunConfig(
-        task=task, model={"width": 8, "layers": 1, "heads": 1}, stages=stages,
+        task={"name": "squad", "data": str(data), "settings": squad},
+        model={"width": 8, "layers": 1, "heads": 1},
+        stages=stages,
         output=str(tmp_path / "run"),
-    )  # fmt: skip
+    )
     train(config)
-    for stage, length in (("long", 64), ("short", 48)):
-        reader: Any = ls.load(tmp_path / "run").input_reader
-        assert reader.length == length
-        shutil.rmtree(tmp_path / "run" / "stages" / stage)
+    (tmp_path / "run" / "stages" / "long").rename(tmp_path / "long")
+    short = ls.load(tmp_path / "run")
+    (tmp_path / "long").rename(tmp_path / "run" / "stages" / "long")
+    long = ls.load(tmp_path / "run")
+    for trained, length in ((short, 48), (long, 64)):
+        reader: Any = trained.input_reader
+        assert reader.length == trained.task.length == length
+
+
+def test_a_task_and_its_reader_belong_together(tmp_path: Path) -> None:
+    """Otherwise it would be found out when the model is used."""
+
+    class Other(Squad):
+        reader = None
+
+    data = tmp_path / "train.jsonl"
+    lines = [{"question": f"Who is {n}?", "context": f"{n} is Ada.", "answer": "Ada"} for n in "ab"]
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    config = RunConfig(
+        task={"name": "squad", "data": str(data)},
+        model={"width": 8, "layers": 1, "heads": 1},
+        stages=(Stage(steps=1, batch=2),),
+        output=str(tmp_path / "run"),
+    )
+    with pytest.raises(TypeError, match=r"Other\.reader must be SquadReader, .* got None"):
+        train(config, task=Other(data, vocabulary=300, length=48, question_length=16))
 
 
 def test_data_that_was_moved(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ JEMALLOC = "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1"
 
 # Variables of the environment, by what they ask for.
 WAYS: dict[str, dict[str, str]] = {
-    "as it is": {},
+    "plain": {},
     "glibc, freed memory kept": WARM,
     "glibc, large pages": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
     "glibc, kept, large pages": {**WARM, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
@@ -46,14 +46,14 @@ class Cost:
         name: of the way.
         environment: what was set.
         tokens_per_second: in training, of tokens that are not padding.
-        peak: bytes that the process had at most.
+        peak: bytes that the process had at most; None where the system does not say.
         missing: why it did not run; empty when it did.
     """
 
     name: str
     environment: dict[str, str]
     tokens_per_second: float = 0.0
-    peak: int = 0
+    peak: int | None = None
     missing: str = ""
 
 
@@ -103,7 +103,7 @@ def save(report: AllocatorReport, path: Path) -> None:
 
 def _cost(name: str, asked: dict[str, str], sizes: dict[str, Any]) -> Cost:
     environment = dict(asked)
-    if "GLIBC_TUNABLES" in asked and platform.libc_ver()[0] != "glibc":
+    if name.startswith("glibc") and platform.libc_ver()[0] != "glibc":
         return Cost(name=name, environment=environment, missing="the C library is not glibc")
     if "LD_PRELOAD" in asked:
         library = find_library("jemalloc")
@@ -123,7 +123,9 @@ def _cost(name: str, asked: dict[str, str], sizes: dict[str, Any]) -> Cost:
             check=False,
         )
     if done.returncode:
-        raise RuntimeError(f"the process that trains with {name!r} ended with {done.returncode}")
+        # Killed for its memory, most likely: that is a figure, too.
+        missing = f"its process ended with {done.returncode}"
+        return Cost(name=name, environment=environment, missing=missing)
     found = json.loads(done.stdout.splitlines()[-1])
     return Cost(
         name=name,

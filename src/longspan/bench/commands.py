@@ -270,7 +270,8 @@ def allocators(
     with errors_in_one_line():
 
         def told(own: allocators_benchmark.Cost) -> None:
-            figures = f"{own.tokens_per_second:8,.0f} tokens/s {own.peak / 2**30:6.1f} GiB"
+            memory = "" if own.peak is None else f"{own.peak / 2**30:6.1f} GiB"
+            figures = f"{own.tokens_per_second:8,.0f} tokens/s {memory}"
             say(console, f"{own.name:28} {own.missing or figures}")
 
         report = allocators_benchmark.measure(steps=steps, threads=threads, quick=quick, told=told)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,13 +12,14 @@ from rich.console import Console
 from rich.progress import Progress
 
 from .. import recipes, tasks
+from ..modules import module_of
 from ..paths import expanded
 from ..recipes import Plan, Planned
 from ..report import write as write_report
 from ..tasks.registry import kind_of_task
 from ..terminal import bar_columns, errors_in_one_line, say
 from ..training import RunConfig, load
-from ..training.processes import first_process, part
+from ..training.processes import first_process, part, started_together
 from . import reaches as reach_files
 from . import table
 from .checking import check_plan, make_places, settings_said
@@ -66,6 +65,9 @@ Moved = Annotated[
         help="The data that the run was trained on, where it lies elsewhere now; may be repeated.",
         **PATH,
     ),
+]
+Device = Annotated[
+    str | None, typer.Option(help="Where to compute, such as cpu; a GPU if there is one.")
 ]
 Records = Annotated[
     Path | None,
@@ -242,6 +244,7 @@ def ask(
     looked: Annotated[
         bool, typer.Option("--looked", help="Also say what the model looked at.")
     ] = False,
+    device: Device = None,
 ) -> None:
     """Ask a trained model a question about a document."""
     console = _console()
@@ -252,7 +255,7 @@ def ask(
         for what, given in ((f"the text of {document}", text), ("the question", question)):
             if not given.strip():
                 raise ValueError(f"{what} is empty")
-        found = load(run).answer(question, text)
+        found = load(run, device=_device(device)).answer(question, text)
         if not found.held:
             say(console, "nothing in the document answers this")
         if not found.text:
@@ -281,11 +284,12 @@ def predict(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Gets a JSON line for each.", **PATH)
     ],
+    device: Device = None,
 ) -> None:
     """Predict for a file of new input; a call that was stopped goes on."""
     console = _console()
     with errors_in_one_line():
-        trained = load(run)
+        trained = load(run, device=_device(device))
         columns, quiet = bar_columns("predictions"), not sys.stdout.isatty()
         with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
             progress = bar.add_task("predicting", total=None)
@@ -316,9 +320,7 @@ def reaches(
     ] = 512,
     batch: Annotated[int, typer.Option(min=1, help="Examples at once.")] = 16,
     data: Moved = None,
-    device: Annotated[
-        str | None, typer.Option(help="Where to compute, such as cpu; a GPU if there is one.")
-    ] = None,
+    device: Device = None,
 ) -> None:
     """Say what the reach learned: which tokens look far, in which layers and heads."""
     console = _console()
@@ -362,11 +364,7 @@ def _plan(recipe: str, options: list[str]) -> Plan:
         return _called(recipes.RECIPES[recipe], recipe, options)
     path = Path(recipe)
     if path.suffix == ".py" and path.is_file():
-        _check_syntax(path)
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = module_of(path)
         if not callable(getattr(module, "recipe", None)):
             raise ValueError(f"{path} has no function `recipe` that gives a Plan")
         return _called(module.recipe, str(path), options)
@@ -392,13 +390,6 @@ def _plan(recipe: str, options: list[str]) -> Plan:
     )
 
 
-def _check_syntax(path: Path) -> None:
-    try:
-        compile(path.read_bytes(), str(path), "exec")
-    except SyntaxError as error:
-        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
-
-
 def _called(function: Any, name: str, options: list[str]) -> Plan:
     plan = function(**options_of(function, name, named(options)))
     if not isinstance(plan, Plan):
@@ -415,7 +406,7 @@ def _run(
     console: Console, plan: Plan, folder: Path, *, resume: bool, jobs: int, records: Path | None
 ) -> None:
     first = first_process()
-    if jobs > 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if jobs > 1 and started_together():
         raise ValueError("--jobs is for runs of one process each: leave it out, or the launcher")
     if not first:
         # Several processes train; one of them speaks.

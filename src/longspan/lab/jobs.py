@@ -43,14 +43,19 @@ def run_at_once(
     with tempfile.TemporaryDirectory(prefix="longspan-") as place:
         path = Path(place) / "plan.json"
         write_json(path, _as_dict(plan))
-        left = [planned for planned in plan.runs if _ended(planned, folder, records) is None]
-        command = [sys.executable, "-m", __name__, str(path), str(folder), str(records or "")]
         started: Processes = []
         with _told_to_end():
             try:
-                for number in range(min(jobs, len(left))):
-                    started.append(_started(command, _log(logs, number), jobs))
-                _watch(plan, left, folder, records, started, say)
+                # What another command makes is looked at again when all else is made.
+                for again in (False, True):
+                    left = [own for own in plan.runs if _ended(own, folder, records) is None]
+                    wanted = [own for own in left if not again or _taken(path, own).exists()]
+                    for own in wanted:
+                        _begun(path, own).unlink(missing_ok=True)
+                    command = _command(path, folder, records, again)
+                    for _ in range(min(jobs, len(wanted))):
+                        started.append(_started(command, _log(logs, len(started)), jobs))
+                    _watch(plan, left, folder, records, started, say)
             finally:
                 for process in started:
                     process.terminate()
@@ -109,6 +114,17 @@ def _begun(path: Path, planned: Planned) -> Path:
 def _failed(path: Path, planned: Planned) -> Path:
     """Has the reason why a run failed."""
     return path.with_name(f"{planned.place}.failed")
+
+
+def _taken(path: Path, planned: Planned) -> Path:
+    """Is there if another command was making a run."""
+    return path.with_name(f"{planned.place}.taken")
+
+
+def _command(path: Path, folder: Path, records: Path | None, again: bool) -> list[str]:
+    """What starts a process: `main`, with these arguments."""
+    places = [str(path), str(folder), str(records or "")]
+    return [sys.executable, "-m", __name__, *places, "again" if again else ""]
 
 
 @contextmanager
@@ -181,35 +197,29 @@ def _plan_of(content: dict[str, Any]) -> Plan:
     return Plan(**{**content, "table": tuple(content["table"]), "runs": runs})
 
 
-def main(path: Path, folder: Path, records: Path | None) -> int:
+def main(path: Path, folder: Path, records: Path | None, again: bool) -> int:
     """One process: makes the runs that no other of this plan has begun. One that fails is left, by
     the others too, however it ended; the exit code tells of it, and the end of the log.
+
+    Args:
+        again: what another command makes has been left before, and is a failure now.
     """
     plan = _plan_of(json.loads(path.read_text(encoding="utf-8")))
-    failures: list[str] = []
-
-    def tried(planned: Planned, again: bool) -> bool:
-        """Whether the run needs no further look."""
+    failures = []
+    for planned in plan.runs:
+        if not _mine(_begun(path, planned)):
+            continue
         try:
             if finished(planned, folder, records) is None:
                 take_up(plan, planned, folder, records)
         except Exception as error:
             if isinstance(error, TakenError) and not again:
-                return False
+                _taken(path, planned).touch()
+                continue
             why = cause_of(error)
             failures.append(f"{planned.place}: {why}")
             write_text(_failed(path, planned), why)
             print(failures[-1], file=sys.stderr, flush=True)
-        return True
-
-    # What another command makes is looked at again when all else is made.
-    taken = [
-        planned
-        for planned in plan.runs
-        if _mine(_begun(path, planned)) and not tried(planned, again=False)
-    ]
-    for planned in taken:
-        tried(planned, again=True)
     if failures:
         print(f"\n{failures[0]}", file=sys.stderr)
     return 2 if failures else 0
@@ -238,4 +248,6 @@ def _end_with_the_first() -> None:
 
 if __name__ == "__main__":
     _end_with_the_first()
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3] else None))
+    _, of_plan, of_runs, of_records, looked = sys.argv
+    records = Path(of_records) if of_records else None
+    sys.exit(main(Path(of_plan), Path(of_runs), records, bool(looked)))

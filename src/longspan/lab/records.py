@@ -15,7 +15,7 @@ from typing import Any
 from ..paths import expanded
 from ..recipes import Plan, Planned
 from ..tasks.reading import read_object
-from ..tasks.task import PATHS
+from ..tasks.registry import paths_of
 from ..tasks.token_files import hash_of
 from ..training import RunConfig
 from ..training.folder import described_in
@@ -139,8 +139,9 @@ def _name(planned: Planned) -> str:
 
 def _without_places(config: RunConfig) -> RunConfig:
     """With the names of files and folders, not where they lie."""
+    paths = paths_of(str(config.task["name"]))
     settings = {
-        name: _names(value) if name in PATHS else value
+        name: _names(value) if name in paths else value
         for name, value in config.task["settings"].items()
     }
     task = {**config.task, "data": _names(config.task["data"]), "settings": settings}
@@ -154,7 +155,7 @@ def data_of(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     inside: dict[Path, dict[str, str]] = {}
     for task in tasks:
-        given = [task["data"], *(task["settings"].get(name) for name in PATHS)]
+        given = [task["data"], *(task["settings"].get(name) for name in paths_of(task["name"]))]
         folders = [path for own in _flat(given) if (path := expanded(own)).is_dir()]
         for file in task["files"]:
             path = Path(file["path"])

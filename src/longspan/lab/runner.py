@@ -15,7 +15,13 @@ from ..training import train
 from ..training.accelerating import accelerator_for
 from ..training.folder import TakenError, check_folder, claimed
 from ..training.folder import finished as result_in
-from ..training.processes import first_process, gathered, process_count, wait
+from ..training.processes import (
+    first_process,
+    gathered,
+    process_count,
+    started_together,
+    wait,
+)
 from .records import Done, keep, kept, path_of
 from .rows import note
 
@@ -61,7 +67,8 @@ def run_plan(
             when they end.
         say: told what happens.
     """
-    accelerator_for()  # Processes that were started together know one another from here on.
+    if started_together():
+        accelerator_for()  # They know one another from here on.
     done: dict[int, Done] = {}
     failed: dict[int, Failed] = {}
     left = dict(enumerate(plan.runs, 1))
@@ -95,11 +102,19 @@ def _finished_for_all(planned: Planned, folder: Path, records: Path | None) -> D
     """As the first of several processes finds it: another command may end the run before the next
     one looks, and they would wait for one another.
     """
-    found = finished(planned, folder, records)
     if process_count() == 1:
-        return found
-    there, *_ = gathered(found is not None, accelerator_for().device)
-    return finished(planned, folder, records) if there else None
+        return finished(planned, folder, records)
+    result, wrong = None, ""
+    if first_process():
+        try:
+            done = finished(planned, folder, records)
+            result = None if done is None else done[1]
+        except (OSError, ValueError) as error:
+            wrong = words_of(error)
+    (result, wrong), *_ = gathered([result, wrong], accelerator_for().device)
+    if wrong:
+        raise ValueError(wrong)
+    return None if result is None else (planned, result)
 
 
 def cause_of(error: Exception) -> str:
@@ -144,7 +159,8 @@ def moved_aside(plan: Plan, folder: Path, records: Path | None = None) -> list[t
     Raises:
         TakenError: another process makes one of them; nothing has changed.
     """
-    accelerator_for()  # Processes that were started together know one another from here on.
+    if started_together():
+        accelerator_for()  # They know one another from here on.
     found = []
     if first_process():
         with ExitStack() as held:

@@ -165,7 +165,8 @@ def _telling(pattern: Pattern) -> Tensor | None:
     fewest. None for a pattern that was made for fewer.
     """
     masks = []
-    for n in SIZES:
+    # Heads have a panel each.
+    for n in SIZES if pattern.heads_apart() == 1 else SIZES[:2]:
         try:
             masks.append(pattern.dense(n))
         except ValueError:

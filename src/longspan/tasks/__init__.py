@@ -11,6 +11,7 @@ from .registry import NAMES, from_description, make
 from .squad import Squad
 from .tag import Tag
 from .task import Examples, Task
+from .text_task import TextReader
 from .translate import Translate
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Squad",
     "Tag",
     "Task",
+    "TextReader",
     "Translate",
     "from_description",
     "make",

@@ -123,6 +123,7 @@ class Birthplaces(Task):
 
     name = "birthplaces"
     reader = BirthplacesReader
+    paths = (*Task.paths, "text")
     objective = "next"
 
     def __init__(

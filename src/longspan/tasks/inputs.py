@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -67,34 +67,33 @@ class InputReader(ABC):
         need_texts(record, self.reads)
 
     def with_chosen(self, chosen: Mapping[str, float]) -> Self:
-        """The same with what `Task.choose` gave."""
-        raise NotImplementedError(f"{type(self).__name__} has nothing that is chosen")
+        """The same with what `Task.choose` gave, where it has fields of these names."""
+        own = {name: value for name, value in chosen.items() if name in self.settings()}
+        return replace(self, **own)
 
     def settings(self) -> dict[str, Any]:
         """Its fields, as JSON can hold them."""
         return {own.name: getattr(self, own.name) for own in fields(self)}
 
-    def save(self, folder: Path) -> Path:
-        """Writes it as `read` reads it, to the side and renamed; gives the file's path."""
+    def save(self, folder: Path) -> list[Path]:
+        """Writes it as `read` reads it, to the side and renamed; gives the files' paths."""
         path = folder / READER
-        text = json.dumps({"format": FORMAT, **self.settings()}, indent=2, ensure_ascii=False)
-        write_text(path, text + "\n")
-        return path
+        content = {"format": FORMAT, "fields": self.settings()}
+        write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        return [path]
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
-        """The one that `save` wrote."""
-        return cls(**cls.saved_settings(folder))
-
-    @staticmethod
-    def saved_settings(folder: Path) -> dict[str, Any]:
-        """The fields that `save` wrote, by name."""
+    def read(cls, folder: Path, **more: Any) -> Self:
+        """The one that `save` wrote; with fields that are not in its file."""
         path = folder / READER
         found = read_object(path)
-        number = found.pop("format", None)
+        number = found.get("format")
         if number != FORMAT:
             raise ValueError(f"{path} is of format {number!r}, this version reads {FORMAT}")
-        return found
+        try:
+            return cls(**found["fields"], **more)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not of {cls.__name__}: {error}") from error
 
 
 def need_texts(record: Mapping[str, Any], names: Sequence[str]) -> None:

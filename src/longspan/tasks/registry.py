@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from ..modules import module_of
 from ..paths import expanded
 from .birthplaces import Birthplaces
 from .bytes import Bytes
@@ -21,10 +19,9 @@ from .recall import Recall
 from .squad import Squad
 from .tag import Tag
 from .task import Task
-from .token_files import hash_of
 from .translate import Translate
 
-__all__ = ["NAMES", "from_description", "kind_of_task", "make"]
+__all__ = ["NAMES", "from_description", "kind_of_task", "make", "paths_of"]
 
 KINDS: dict[str, type[Task]] = {
     kind.name: kind
@@ -87,23 +84,12 @@ def kind_of_task(name: str) -> type[Task]:
     )
 
 
-def _module_of(path: Path) -> ModuleType:
-    """A file as a module, which imports what lies beside it, as a script does."""
-    # Dataclasses look for their module by its name, which must not be one that others import.
-    name = f"_longspan_{path.stem}_{hash_of([str(path)])[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    sys.path.insert(0, str(path.parent))
+def paths_of(name: str) -> tuple[str, ...]:
+    """The settings of a task that are paths; those of any task, for one whose code is not here."""
     try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    finally:
-        sys.path[:] = before
-    return module
+        return kind_of_task(name).paths
+    except (OSError, ValueError, ImportError):
+        return Task.paths
 
 
 def _own(name: str) -> type[Task]:
@@ -113,7 +99,7 @@ def _own(name: str) -> type[Task]:
         path = expanded(place)
         if not path.is_file():
             raise FileNotFoundError(f"task {name!r}: there is no file {path}")
-        module = _module_of(path.resolve())
+        module: Any = module_of(path)
     else:
         try:
             module = importlib.import_module(place)

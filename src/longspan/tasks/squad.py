@@ -251,12 +251,7 @@ class Squad(TextTask):
         else:
             found, measure = _parted(found, files, mismatched, TO_MEASURE)
         if held:
-            found, kept = _parted(
-                found,
-                files,
-                mismatched,
-                "there is none to choose no_answer by; give it as a number",
-            )
+            found, kept = _parted(found, files, mismatched, TO_CHOOSE)
             _check_kept(kept)
         learn = with_mismatched(Questions.joined(found), mismatched)
         parts = [learn, measure] if kept is None else [learn, measure, kept]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from .inputs import Inputs
 from .squad_files import Question, Questions
@@ -41,7 +41,23 @@ class SquadReader(TextReader):
     def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
         """Questions, each with the text to look in, which may be of any length."""
         windows = self.asked([(own["question"], own["context"]) for own in records])
-        return Inputs(len(windows), windows.batch, windows.predictions)
+
+        def predictions(outputs: Mapping[int, Any]) -> list[dict[str, Any]]:
+            found = windows.answers(outputs)
+            names = ("text", "start", "end", "score", "absent")
+            return [
+                {name: getattr(own, name) for name in names} | {"held": self.holds(own)}
+                for own in (found[number] for number in range(len(records)))
+            ]
+
+        return Inputs(len(windows), windows.batch, predictions)
+
+    def check(self, record: Mapping[str, Any]) -> None:
+        """Raises unless question and context are texts that have something in them."""
+        super().check(record)
+        for name in self.reads:
+            if not record[name].strip():
+                raise ValueError(f"{name!r} is empty")
 
     def asked(self, questions: Sequence[tuple[str, str]]) -> Windows:
         """Windows of questions, each with the text to look in."""
@@ -55,9 +71,6 @@ class SquadReader(TextReader):
         """Whether the text tells, as far as the model has learned to say."""
         refused = self.unanswerable and found.absent > self.no_answer
         return bool(found.text) and not refused
-
-    def with_chosen(self, chosen: Mapping[str, float]) -> Self:
-        return replace(self, no_answer=float(chosen["no_answer"]))
 
     @cached_property
     def _shape(self) -> RowShape:

@@ -240,15 +240,6 @@ class Windows(Sequence[Window]):
             for question, numbers in grouped.items()
         }
 
-    def predictions(self, outputs: Mapping[int, Any]) -> list[dict[str, Any]]:
-        """The answer to each question, of windows that all have an output."""
-        names = ("text", "start", "end", "score", "absent")
-        found = self.answers(outputs)
-        return [
-            {name: getattr(found[number], name) for name in names}
-            for number in range(len(self.source.questions))
-        ]
-
     def _answer(self, number: int, windows: list[int], outputs: Mapping[int, Any]) -> Found:
         context = self.source.questions[number].context
         shift = self.shape.before(len(self.tokens.questions[number]))

@@ -11,12 +11,9 @@ from .batch import Batch
 from .inputs import InputReader
 from .reading import SourceFile
 
-__all__ = ["PATHS", "Examples", "Objective", "Task", "apart"]
+__all__ = ["Examples", "Objective", "Task", "apart"]
 
 SPLITS = ("train", "dev", "test", "held")
-
-# Settings that are paths.
-PATHS = ("cache", "dev", "tokenizer")
 
 Objective = Literal["spans", "next", "masked", "classes", "tags", "translation"]
 
@@ -83,12 +80,14 @@ class Task(ABC):
         called: how `make` was asked for it, where that is not its name.
         end: the token that ends what a model writes, where it writes.
         reader: the class of `input_reader`; None for a task that predicts nothing of new input.
+        paths: settings that are paths.
         most_global: how many global tokens an example has at most; None where nobody knows. A GPU
             that is told need not be asked.
     """
 
     name: ClassVar[str]
     reader: ClassVar[type[InputReader] | None] = None
+    paths: ClassVar[tuple[str, ...]] = ("cache", "dev", "tokenizer")
     objective: Objective
     metric: str
     also: tuple[str, ...] = ()
@@ -159,7 +158,17 @@ class Task(ABC):
         files these are: none, for a task that predicts nothing of it.
         """
         reader = self.input_reader
-        return [] if reader is None else [reader.save(folder)]
+        return [] if reader is None else reader.save(folder)
+
+    def check_reader(self) -> None:
+        """Raises unless what `save` writes is what is read again."""
+        own, kind = self.input_reader, self.reader
+        if own is not None and type(own) is not kind:
+            named = "None" if kind is None else kind.__name__
+            raise TypeError(
+                f"{type(self).__name__}.reader must be {type(own).__name__}, the class of its "
+                f"input_reader, got {named}"
+            )
 
     def examples(self, split: str) -> Sequence[Any]:
         """The examples of a split by its name."""

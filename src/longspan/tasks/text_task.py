@@ -36,10 +36,14 @@ class TextReader(InputReader):
         """Its fields but the tokenizer."""
         return {name: own for name, own in super().settings().items() if name != "tokenizer"}
 
+    def save(self, folder: Path) -> list[Path]:
+        """Writes the tokenizer, too."""
+        return [save_tokenizer(self.tokenizer, folder), *super().save(folder)]
+
     @classmethod
-    def read(cls, folder: Path) -> Self:
-        """The one that a task's `save` wrote, with the tokenizer."""
-        return cls(load_tokenizer(folder), **cls.saved_settings(folder))
+    def read(cls, folder: Path, **more: Any) -> Self:
+        """The one that `save` wrote, with its tokenizer."""
+        return super().read(folder, tokenizer=load_tokenizer(folder), **more)
 
 
 class TextTask(Task):
@@ -97,4 +101,4 @@ class TextTask(Task):
 
     def save(self, folder: Path) -> list[Path]:
         """Writes the tokenizer, and how new input is read."""
-        return [save_tokenizer(self.tokenizer, folder), *super().save(folder)]
+        return super().save(folder) or [save_tokenizer(self.tokenizer, folder)]

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from ..errors import need_int
-from ..tasks import Inputs
 from ..tasks.squad_reader import SquadReader
 from ..tasks.squad_windows import Found
 from .learner import Learner
@@ -65,7 +64,7 @@ def answers_of(
     windows that overlap.
     """
     windows = reader.asked(questions)
-    outputs = outputs_to(learner, Inputs(len(windows), windows.batch, windows.predictions))
+    outputs = outputs_to(learner, len(windows), windows.batch)
     found = windows.answers(outputs)
 
     def answer(own: Found) -> Answer:

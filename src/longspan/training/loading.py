@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,9 +14,8 @@ from ..errors import need_text
 from ..paths import expanded
 from ..tasks import InputReader, Task, from_description
 from ..tasks.inputs import READER
-from ..tasks.registry import kind_of_task
+from ..tasks.registry import kind_of_task, paths_of
 from ..tasks.squad_reader import SquadReader
-from ..tasks.task import PATHS
 from .answering import Answer, answers_of
 from .evaluating import outputs_of
 from .folder import finished
@@ -30,6 +29,22 @@ from .saving import load_learner
 __all__ = ["Trained", "load"]
 
 
+class _Source(NamedTuple):
+    """Where a trained model is from, as it was when that was looked at: a run may go on.
+
+    Attributes:
+        folder: of the run.
+        stage: the folder of the model.
+        described: the stage's task, with paths that lead to where they led when the run was made.
+        chosen: what the run has chosen on held-out examples.
+    """
+
+    folder: Path
+    stage: Path
+    described: dict[str, Any]
+    chosen: dict[str, float]
+
+
 class Trained:
     """A model as a run left it.
 
@@ -38,19 +53,21 @@ class Trained:
 
     Attributes:
         model: the learner, in evaluation mode: `model.body` is of `longspan.models`.
-        folder: of the run.
     """
 
-    def __init__(
-        self,
-        model: Learner,
-        folder: Path,
-        *,
-        data: str | Path | Sequence[str | Path] | None = None,
-        task: Task | None = None,
-    ) -> None:
-        self.model, self.folder = model, folder
-        self._data, self._own_task = data, task
+    def __init__(self, model: Learner, source: _Source, task: Task | None = None) -> None:
+        self.model = model
+        self._source, self._own_task = source, task
+
+    def __repr__(self) -> str:
+        device = next(self.model.parameters()).device
+        name = self._source.described["name"]
+        return f"Trained({str(self.folder)!r}, task={name!r}, device={str(device)!r})"
+
+    @property
+    def folder(self) -> Path:
+        """That of the run."""
+        return self._source.folder
 
     @property
     def objective(self) -> Objective:
@@ -59,21 +76,19 @@ class Trained:
 
     @cached_property
     def task(self) -> Task:
-        """That of the last stage, with its examples; raises where their data is not found."""
+        """What it was trained for, with the examples; raises where their data is not found."""
         if self._own_task is not None:
             return self._own_task
-        described = _found(self._described, self._config["described"].get("from"))
-        if self._data is not None:
-            described["data"] = self._data
+        kind_of_task(self._source.described["name"])  # Its code may be missing, too.
         try:
-            task = from_description(described)
+            task = from_description(self._source.described)
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"load: the data that {self.folder} was trained on is not where it was: {error}; "
                 "say where it is with data=… (--data), or give the task"
             ) from error
-        if self._chosen:
-            task.take(self._chosen)
+        if self._source.chosen:
+            task.take(self._source.chosen)
         return task
 
     @property
@@ -81,8 +96,8 @@ class Trained:
         """How the model reads new input; raises where it predicts nothing of any."""
         if self._reader is None:
             raise ValueError(
-                f"{self.folder} was trained for {self._task_name}, which predicts nothing of new "
-                "input: it has no reader for it"
+                f"{self.folder} was trained for {self._source.described['name']}, which predicts "
+                f"nothing of new input: there is no {READER} beside its model"
             )
         return self._reader
 
@@ -108,7 +123,8 @@ class Trained:
         reader = self._reader
         if not isinstance(reader, SquadReader):
             raise ValueError(
-                f"{self.folder} was trained for {self._task_name}, and only squad answers questions"
+                f"{self.folder} was trained for {self._source.described['name']}, and only squad "
+                "answers questions"
             )
         for question, text in questions:
             for what, given in (("question", question), ("text", text)):
@@ -126,7 +142,7 @@ class Trained:
         for record in records:
             reader.check(record)
         inputs = reader.inputs(records)
-        return inputs.predictions(outputs_to(self.model, inputs))
+        return inputs.predictions(outputs_to(self.model, inputs.rows, inputs.batch))
 
     def reaches(
         self,
@@ -142,45 +158,14 @@ class Trained:
         return study_reach(self.model, self.task, examples=examples, batch=batch, told=told)
 
     @cached_property
-    def _config(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(
-            (self.folder / "config.json").read_text(encoding="utf-8")
-        )
-        return found
-
-    @cached_property
-    def _described(self) -> dict[str, Any]:
-        """The task of the last finished stage."""
-        names = [own["name"] for own in self._config["stages"]]
-        found: dict[str, Any] = self._config["described"]["tasks"][
-            names.index(last_stage(self.folder).name)
-        ]
-        return found
-
-    @cached_property
-    def _chosen(self) -> dict[str, float]:
-        """What the run has chosen on held-out examples."""
-        result = finished(self.folder)
-        return {} if result is None else result.get("chosen") or {}
-
-    @property
-    def _task_name(self) -> str:
-        own = self._own_task
-        return str(self._described["name"] if own is None else own.name)
-
-    @cached_property
     def _reader(self) -> InputReader | None:
-        """The one in the run's folder, which is that of its last stage; otherwise the task's."""
         if self._own_task is not None:
             return self._own_task.input_reader
-        kind, folder = kind_of_task(self._task_name).reader, self.folder / "task"
-        if kind is None:
+        _, stage, described, chosen = self._source
+        kind = kind_of_task(described["name"]).reader
+        if kind is None or not (stage / READER).is_file():
             return None
-        last = self._config["described"]["tasks"][-1]
-        if self._described != last or not (folder / READER).is_file():
-            return self.task.input_reader
-        found = kind.read(folder)
-        return found.with_chosen(self._chosen) if self._chosen else found
+        return kind.read(stage).with_chosen(chosen)
 
 
 def load(
@@ -200,14 +185,24 @@ def load(
     Args:
         run: the run's folder.
         data: the data that it was trained on, where that lies elsewhere now.
-        task: the task, where it is not one that `longspan.tasks.make` knows.
+        task: the task, where it is not one that `longspan.tasks.make` knows; what the run has
+            chosen is in force in it from now on.
         device: where the model is wanted.
     """
-    folder = Path(run)
+    folder = Path(run).resolve()
     if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"load: {folder} has no config.json: is it the folder of a run?")
-    model = load_learner(last_stage(folder)).to(device)
-    return Trained(model, folder, data=data, task=task)
+        raise FileNotFoundError(f"load: {run} has no config.json: is it the folder of a run?")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    stage, result = last_stage(folder), finished(folder)
+    number = [own["name"] for own in config["stages"]].index(stage.name)
+    described = _found(config["described"]["tasks"][number], config["described"].get("from"))
+    if data is not None:
+        described["data"] = data
+    chosen = {} if result is None else result.get("chosen") or {}
+    if task is not None and chosen:
+        task.take(chosen)
+    model = load_learner(stage).to(device)
+    return Trained(model, _Source(folder, stage, described, chosen), task)
 
 
 def _found(description: dict[str, Any], base: str | None) -> dict[str, Any]:
@@ -218,11 +213,23 @@ def _found(description: dict[str, Any], base: str | None) -> dict[str, Any]:
     def there(path: Any) -> Any:
         if isinstance(path, list):
             return [there(own) for own in path]
-        if not isinstance(path, str) or base is None or expanded(path).exists():
+        if not isinstance(path, str) or base is None or _is_there(expanded(path)):
             return path
         from_base = Path(base) / path
-        return str(from_base) if from_base.exists() else path
+        return str(from_base) if _is_there(from_base) else path
 
-    settings = description["settings"]
-    paths = {name: there(settings[name]) for name in PATHS if name in settings}
-    return {**description, "data": there(description["data"]), "settings": {**settings, **paths}}
+    name, settings = description["name"], description["settings"]
+    place, _, kind = name.rpartition(":")
+    if place.endswith(".py"):
+        name = f"{there(place)}:{kind}"
+    paths = {key: there(settings[key]) for key in paths_of(name) if key in settings}
+    moved = {"name": name, "data": there(description["data"]), "settings": {**settings, **paths}}
+    return {**description, **moved}
+
+
+def _is_there(path: Path) -> bool:
+    """Whether this is a file or folder, or with what the names of some begin, and then a dot."""
+    if path.exists():
+        return True
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    return any(own.name.startswith(f"{path.name}.") for own in beside)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from ..tasks import Inputs
+from ..tasks import Batch
 from .learner import Learner, on_device
 
 __all__ = ["outputs_to"]
@@ -15,13 +16,15 @@ BATCH = 4
 
 
 @torch.no_grad()
-def outputs_to(learner: Learner, inputs: Inputs) -> dict[int, Any]:
+def outputs_to(
+    learner: Learner, rows: int, batch_of: Callable[[Sequence[int]], Batch]
+) -> dict[int, Any]:
     """The model's output to every row."""
     device = next(learner.parameters()).device
     found: dict[int, Any] = {}
-    for first in range(0, inputs.rows, BATCH):
-        numbers = list(range(first, min(first + BATCH, inputs.rows)))
-        batch, padded = on_device(inputs.batch(numbers), device)
+    for first in range(0, rows, BATCH):
+        numbers = list(range(first, min(first + BATCH, rows)))
+        batch, padded = on_device(batch_of(numbers), device)
         with learner.autocast():
             found |= learner.objective.predict(learner, batch, padded)
     return found

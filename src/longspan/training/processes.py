@@ -15,6 +15,7 @@ __all__ = [
     "part",
     "process_count",
     "process_number",
+    "started_together",
     "summed",
     "wait",
 ]
@@ -33,6 +34,11 @@ def process_number() -> int:
 def first_process() -> bool:
     """Whether this is the one that speaks, even before processes know one another."""
     return int(os.environ.get("RANK", "0")) == 0
+
+
+def started_together() -> bool:
+    """Whether a launcher has started several processes, even before they know one another."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def summed(values: list[float], device: torch.device) -> list[float]:

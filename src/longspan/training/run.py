@@ -28,7 +28,7 @@ from .measuring import forget_peak, peak_memory
 from .optim import AnyOptimizer, freeze, optimizer_of
 from .processes import gathered, process_count, process_number, wait
 from .progress import Shown
-from .records import Metrics, clean, finite, whole_folder, write_json
+from .records import Metrics, clean, finite, write_json
 from .saving import carry_over, save_learner, take_reach
 from .sharding import sharding_asked, unsharded, whole_state
 from .stage import Stage
@@ -40,9 +40,9 @@ __all__ = ["last_stage", "train"]
 def train(config: RunConfig, *, resume: bool = False, task: Task | None = None) -> dict[str, Any]:
     """Runs all stages, and gives what `result.json` then holds.
 
-    The run's folder gets `config.json`, `metrics.jsonl`, `checkpoints/`, a folder with the model of
-    each stage in `stages/`, what the task needs to read new input in `task/`, and at the end
-    `predictions.json`, `looks.json` and `result.json`.
+    The run's folder gets `config.json`, `metrics.jsonl`, `checkpoints/`, a folder for each stage in
+    `stages/` with the model and what it needs to read new input, and at the end `predictions.json`,
+    `looks.json` and `result.json`.
     Several processes (`accelerate launch`, `torchrun`) make the same call.
 
     Args:
@@ -117,6 +117,8 @@ class _Run:
             return
         forget_peak(self.device)
         self.tasks = tasks_of(config, task)
+        for own in self.tasks:
+            own.check_reader()
         if resume:
             self.from_path = checkpoint.latest(self.folder)
             check_data(self.folder, [own.describe() for own in self.tasks])
@@ -125,8 +127,6 @@ class _Run:
         if self.first:
             clean(self.folder)
             write_json(self.folder / "config.json", self._described())
-            with whole_folder(self.folder / "task") as place:
-                self.tasks[-1].save(place)
             # Last: nobody would close them, had the others failed.
             self.metrics = Metrics(self.folder / "metrics.jsonl", self.place.metrics)
             if config.tensorboard:
@@ -202,7 +202,7 @@ class _Run:
         )
         state = whole_state(learner, keep=self.first)
         if self.first:
-            save_learner(learner, self._kept(stage.name), state)
+            save_learner(learner, self._kept(stage.name), state, task)
         wait()
         return running
 

@@ -13,6 +13,7 @@ from ..models.saving import STACKS
 from ..nn import LearnedWindow
 from ..nn.describing import described, mechanism_from
 from ..nn.storing import Pair
+from ..tasks import Task
 from .learner import Learner
 from .objectives import objective_of
 from .records import whole_folder
@@ -38,14 +39,16 @@ def describe_learner(learner: Learner) -> dict[str, Any]:
     }
 
 
-def save_learner(learner: Learner, folder: Path, state: dict[str, Tensor]) -> None:
-    """Writes a model with its head; the folder is whole or as it was.
+def save_learner(learner: Learner, folder: Path, state: dict[str, Tensor], task: Task) -> None:
+    """Writes a model with its head, and how it reads new input; the folder is whole or as it was.
 
     Args:
         state: its weights, in one piece.
+        task: that it was trained for.
     """
     with whole_folder(folder) as place:
         FILES.write(place, state, describe_learner(learner))
+        task.save(place)
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

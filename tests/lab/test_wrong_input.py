@@ -260,7 +260,7 @@ def test_a_model_that_was_cut_short(tmp_path: Path) -> None:
         ("stages=[3]", "Stage must be a dict"),
         ("seed=first", "seed must be an int"),
         ("start=3", "start must be a text"),
-        ("output=3", "output must be a folder"),
+        ("output=3", "the folder of the runs is that of -o"),
     ],
 )  # fmt: skip
 def test_settings(setting: str, says: str, tmp_path: Path) -> None:

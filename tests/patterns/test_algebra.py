@@ -283,3 +283,10 @@ def test_how_many_heads_are_told_apart() -> None:
         assert pattern.heads_apart() == pattern.dense(4).shape[1] == 2
     for pattern in (Causal(), mask(1), Causal() & (Strided(2) | Global(1))):
         assert pattern.heads_apart() == pattern.dense(4).shape[1] == 1
+
+
+def test_and_and_or_say_what_is_meant() -> None:
+    """Python would take one of the two."""
+    for wrong in (lambda: Window(3, 3) and Causal(), lambda: Window(3, 3) or Causal()):
+        with pytest.raises(TypeError, match="join two by & or"):
+            wrong()

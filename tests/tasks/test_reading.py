@@ -138,7 +138,10 @@ def test_files_of_a_folder_are_told_apart_by_their_names(tmp_path: Path) -> None
     other = tmp_path / "test.tsv"
     assert splits_of(tmp_path, other, (".tsv",)).dev == other
     assert splits_of(other, None, (".tsv",)) == (other, None)
-    with pytest.raises(ValueError, match=r"no file with 'train' in its name that ends in .json"):
+    with pytest.raises(
+        ValueError,
+        match=r"with a word that begins with 'train' in its name, and that ends in .json",
+    ):
         splits_of(tmp_path, None, (".json",))
     with pytest.raises(FileNotFoundError, match="no file or folder"):
         splits_of(tmp_path / "absent", None, (".tsv",))
@@ -148,3 +151,21 @@ def test_a_source_is_known_by_its_hash(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     found = source_of(tmp_path / "a")
     assert (found.bytes, found.sha256[:8]) == (3, "ba7816bf")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"%PDF-1.7\n\xe2\xff", "it is a PDF: take the text out of it first"),
+        (b"PK\x03\x04\xff", "it is an archive, such as a .docx"),
+        ("a,b\n".encode("utf-16"), "it is UTF-16: convert it first"),
+        (b"caf\xe9", "convert the file first, for example with iconv -f latin1"),
+    ],
+    ids=["PDF", "Word", "UTF-16", "Latin-1"],
+)
+def test_files_that_are_no_text_say_what_they_are(
+    content: bytes, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=f"a.txt, line .: byte 0x.. is not UTF-8 text; {says}"):
+        read_text(tmp_path / "a.txt")

@@ -94,7 +94,8 @@ def test_a_table(tmp_path: Path) -> None:
 
 
 def test_long_texts_are_cut(folder: Path) -> None:
-    task = made(folder, length=6)
+    with pytest.warns(UserWarning, match="texts have more tokens than length=6 leaves"):
+        task = made(folder, length=6)
     batch = task.batch([0, 1, 2])
     assert batch.source is not None
     assert batch.source["tokens"].shape == (3, 6) and batch.tokens.shape == (3, 6)

@@ -20,6 +20,7 @@ from ..tasks.registry import kind_of_task
 from ..terminal import bar_columns, errors_in_one_line, say
 from ..training import RunConfig, load
 from ..training.processes import first_process, part, started_together
+from ..training.records import write_json
 from . import reaches as reach_files
 from . import table
 from .checking import check_plan, make_places, settings_said
@@ -81,7 +82,7 @@ Records = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (run, compare, report, data, ask, predict, reaches):
+    for command in (run, compare, report, data, ask, predict, evaluate, reaches):
         app.command()(command)
     app.command("table")(records_table)
 
@@ -180,6 +181,8 @@ def report(
     """Write one HTML file about runs."""
     console = _console()
     with errors_in_one_line():
+        if output.suffix not in (".html", ".htm"):
+            raise ValueError(f"-o must end in .html, got {output.name!r}")
         found = [run for given in runs for run in _runs_in(given)]
         say(console, f"saved {write_report(found, output)}")
 
@@ -231,6 +234,8 @@ def data(
             say(console, f"{file.path}  {file.sha256[:12]}")
         say(console, f"{made.name}: {made.objective}, measured by {made.metric}")
         say(console, f"{len(made.train):,} examples to learn from, {len(made.dev):,} to measure on")
+        for line in made.summary():
+            say(console, line)
         say(console, f"{made.vocabulary:,} tokens in the vocabulary, {made.length:,} an example")
         batch = made.batch([0], "dev")
         words = made.texts(batch.tokens[0, :60].tolist())
@@ -303,6 +308,51 @@ def predict(
         say(console, f"{lines} prediction{'' if lines == 1 else 's'} in {output}{had}")
 
 
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    dev: Annotated[
+        Path | None,
+        typer.Option(
+            help="What to be measured on, in the form of the task's data, such as a test set; the "
+            "run's own dev examples by default.",
+            **PATH,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="A folder for evaluation.json and predictions.json.", **PATH
+        ),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Examples at once.")] = 8,
+    data: Moved = None,
+    device: Device = None,
+) -> None:
+    """Measure a trained model again, or on other examples than in its run."""
+    console = _console()
+    with errors_in_one_line():
+        if output is not None and output.exists() and not output.is_dir():
+            raise NotADirectoryError(f"-o {output} is a file, where a folder is needed")
+        trained = load(run, data=_moved(data), device=_device(device))
+        columns, quiet = bar_columns("examples"), not sys.stdout.isatty()
+        with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
+            progress = bar.add_task("reading", total=None)
+            found = trained.evaluate(
+                dev,
+                batch=batch,
+                told=lambda now, total: bar.update(progress, completed=now, total=total),
+            )
+        for name, value in found["metrics"].items():
+            say(console, f"{name:24} {value:,.4g}" if value < 1e4 else f"{name:24} {value:,.0f}")
+        say(console, f"{'loss':24} {found['loss']:,.4g}, {found['examples']:,} examples")
+        if output is not None:
+            predictions = output / "predictions.json"
+            write_json(predictions, found.pop("predictions"))
+            of_what = {"run": str(run), "dev": None if dev is None else str(dev)}
+            write_json(output / "evaluation.json", {**of_what, **found})
+            say(console, f"saved {output / 'evaluation.json'}, {predictions}")
+
+
 def reaches(
     run: Annotated[Path, typer.Argument(help="The folder of a run with learned windows.")],
     output: Annotated[
@@ -325,6 +375,8 @@ def reaches(
     """Say what the reach learned: which tokens look far, in which layers and heads."""
     console = _console()
     with errors_in_one_line():
+        if output is not None and output.exists() and not output.is_dir():
+            raise NotADirectoryError(f"-o {output} is a file, where a folder is needed")
         trained = load(run, data=_moved(data), device=_device(device))
         columns, quiet = bar_columns("examples"), not sys.stdout.isatty()
         with Progress(*columns, console=console, transient=True, disable=quiet) as bar:

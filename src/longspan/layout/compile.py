@@ -8,6 +8,7 @@ which always does.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
@@ -129,7 +130,7 @@ def _compile_apart(
     groups: list[tuple[list[int], Pattern, tuple[Pattern | None, ...]]] = []
     for head in range(count):
         own = pattern.of_head(head)
-        exempts = tuple(c.exempt and c.exempt.of_head(head) for c in cuts)
+        exempts = tuple(None if c.exempt is None else c.exempt.of_head(head) for c in cuts)
         for heads, known, known_exempts in groups:
             if own == known and exempts == known_exempts:
                 heads.append(head)
@@ -192,8 +193,13 @@ def _choices(cuts: tuple[Cut, ...]) -> list[Choice]:
             Choice(
                 active,
                 tuple(c.reach for c in acting if c.reach is not None),
-                tuple(c.exempt for c, e in zip(cuts, exempted, strict=True) if e and c.exempt),
-                tuple(c.exempt for c in acting if c.exempt is not None),
+                _exempt(c for c, exempt in zip(cuts, exempted, strict=True) if exempt),
+                _exempt(acting),
             )
         )
     return found
+
+
+def _exempt(cuts: Iterable[Cut]) -> tuple[Pattern, ...]:
+    """What these cuts leave alone."""
+    return tuple(cut.exempt for cut in cuts if cut.exempt is not None)

@@ -310,7 +310,8 @@ def _added(pieces: list[Piece], new: Piece) -> list[Piece]:
             assert old.columns is not None and new.columns is not None
             most = old.most_columns + new.most_columns
             joined = replace(old, columns=old.columns | new.columns, most_columns=most)
-        elif replace(a, tiles=()) == replace(b, tiles=()) and old.tiles and new.tiles:
+        elif replace(a, tiles=()) == replace(b, tiles=()) and a.tiles and b.tiles:
+            assert old.tiles is not None and new.tiles is not None
             joined = replace(old, tiles=AnyOf([old.tiles, new.tiles]))
         elif (
             not (a.columns or b.columns or a.tiles or b.tiles)

@@ -139,6 +139,10 @@ class Pattern:
     def __and__(self, other: Pattern) -> Pattern:
         return intersection(self, other) if isinstance(other, Pattern) else NotImplemented
 
+    def __bool__(self) -> bool:
+        # `a and b` would be b.
+        raise TypeError("a pattern is neither true nor false: join two by & or |, not and or or")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pattern) and same(self, other)
 
@@ -388,12 +392,14 @@ def same(a: Any, b: Any) -> bool:
 
 def union(a: Pattern, b: Pattern) -> Pattern:
     """`a | b`."""
-    return _over_heads(union, a, b) or _combine(AnyOf, AllOf, a, b)
+    apart = _over_heads(union, a, b)
+    return _combine(AnyOf, AllOf, a, b) if apart is None else apart
 
 
 def intersection(a: Pattern, b: Pattern) -> Pattern:
     """`a & b`."""
-    return _over_heads(intersection, a, b) or _combine(AllOf, AnyOf, a, b)
+    apart = _over_heads(intersection, a, b)
+    return _combine(AllOf, AnyOf, a, b) if apart is None else apart
 
 
 def _over_heads(operator: Any, a: Pattern, b: Pattern) -> PerHead | None:

@@ -73,7 +73,7 @@ def comparison(
             "compare: mechanisms must be at least one, and each once, got "
             f"{', '.join(mechanisms) or 'none'}"
         )
-    if task in CAUSAL and "bigbird" in mechanisms:
+    if task in (*CAUSAL, "translate") and "bigbird" in mechanisms:
         raise ValueError(f"compare: bigbird looks ahead, and {task} is written from left to right")
     settings = {} if length is None else {"length": length}
     own: dict[str, Any] = {"name": task, "data": data, "settings": settings}

@@ -95,6 +95,9 @@ class Plan:
     def with_set(self, settings: Iterable[str]) -> Plan:
         """With values changed in every run, as `--set` takes them."""
         asked = list(settings)
+        for one in asked:
+            if one.partition("=")[0].strip() == "output":
+                raise ValueError(f"--set {one}: the folder of the runs is that of -o (--output)")
         runs = tuple(replace(run, config=run.config.with_set(asked)) for run in self.runs)
         return replace(self, runs=runs)
 

@@ -110,7 +110,7 @@ class Birthplaces(Task):
             (`…dev….tsv`), each line a question, a TAB and its answer, and with the text to
             pretrain on (the first .txt); or one file of questions. Plain, .gz or .xz.
         part: `"pretrain"` or `"finetune"`.
-        dev: the questions to be measured on; without any, every tenth of the others.
+        dev: the questions to be measured on; without any, one of every ten of the others.
         text: the text to pretrain on, if it is not in the folder.
         length: the most characters of an example.
         draws: how often each line is corrupted to learn from.

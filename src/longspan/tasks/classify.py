@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +16,7 @@ from torch import Tensor
 from ..errors import need_int, need_text
 from .batch import NOT_COUNTED, Batch, padded, real_of
 from .classify_files import Fields, Labelled, read_labelled
+from .cutting import say_cut
 from .inputs import Inputs
 from .reading import path_of
 from .task import Examples, apart
@@ -27,6 +30,10 @@ from .tokenizing import (
 )
 
 __all__ = ["Classify", "ClassifyReader", "shortened"]
+
+
+# `longspan data` tells the numbers of so many.
+MOST_CLASSES = 12
 
 
 class Row(NamedTuple):
@@ -64,6 +71,7 @@ class ClassifyReader(TextReader):
         sides = [
             token_rows_now(self.tokenizer, [own[name] for own in records]) for name in self.fields
         ]
+        self.note_cut([sum(map(len, parts)) for parts in zip(*sides, strict=True)])
 
         def batch(numbers: Sequence[int]) -> Batch:
             rows = [self.row([side[n] for side in sides], NOT_COUNTED) for n in numbers]
@@ -90,6 +98,11 @@ class ClassifyReader(TextReader):
         pieces[0] = torch.cat((first, pieces[0]))
         types = [torch.full((len(piece),), kind) for kind, piece in enumerate(pieces)]
         return Row(torch.cat(pieces), torch.cat(types), label)
+
+    def note_cut(self, lengths: Sequence[int]) -> None:
+        """Warns of examples of so many tokens that are cut."""
+        room = self.length - 1 - len(self.fields)
+        say_cut("classify", "texts", lengths, room, f"length={self.length}")
 
     def collated(self, rows: Sequence[Row], numbers: Sequence[int]) -> Batch:
         """Examples side by side, the first token of each global."""
@@ -120,7 +133,7 @@ class Classify(TextTask):
             folder of texts for each class, or with such folders under `train` and `dev` or `test`;
             or a folder with Hyperpartisan's `articles….xml` and `ground-truth….xml`. Files are
             plain, .gz or .xz.
-        dev: what to be measured on; without any, every tenth example of `data`.
+        dev: what to be measured on; without any, one of every ten examples of `data`.
         text: the field of the text.
         second: the field of a second text, if there is one.
         label: the field of the class.
@@ -183,10 +196,17 @@ class Classify(TextTask):
         self.classes = len(self.labels)
         texts = [part for own in learn for part in (own.text, own.second) if part is not None]
         self._use(tokenizer_of(tokenizer, texts, vocabulary, cache=cache))
-        names = (text,) if second is None else (text, second)
+        names = [text] if second is None else [text, second]
         self._reader = ClassifyReader(self.tokenizer, names, self.labels, length)
+        self._labelled = {"train": learn, "dev": measure}
         self.train = self._rows(learn, cache)
         self.dev = self._rows(measure, cache)
+        new = sorted({own.label for own in measure} - {own.label for own in learn})
+        if new:
+            warnings.warn(
+                f"classify: nothing to learn from is of class {new[0]!r}, which is measured",
+                stacklevel=2,
+            )
 
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Texts of these numbers."""
@@ -213,6 +233,16 @@ class Classify(TextTask):
             "macro_f1": 100 * sum(parts) / len(parts),
         }
 
+    def summary(self) -> list[str]:
+        """How many examples each class has."""
+        found = []
+        for split in ("train", "dev"):
+            counts = Counter(own.label for own in self._labelled[split])
+            several = [f"{label!r} {counts[label]:,}" for label in self.labels[:MOST_CLASSES]]
+            more = ", …" if len(self.labels) > MOST_CLASSES else ""
+            found.append(f"{split}: {', '.join(several)}{more}")
+        return found
+
     def predictions(self, outputs: Mapping[int, Any], split: str = "dev") -> list[dict[str, Any]]:
         """For each text the class that was given, and its own."""
         examples = self.examples(split)
@@ -231,6 +261,8 @@ class Classify(TextTask):
         if self.settings["second"] is not None:
             texts = [own.second or "" for own in found]
             second = token_rows(self.tokenizer, texts, "tokenising", cache=cache)
+        counts = first.lengths() if second is None else first.lengths() + second.lengths()
+        self._reader.note_cut(counts.tolist())
         numbers = {label: number for number, label in enumerate(self.labels)}
         labels = [numbers[own.label] for own in found]
 

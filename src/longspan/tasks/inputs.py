@@ -63,8 +63,13 @@ class InputReader(ABC):
         """Records, each checked before, as a model reads them."""
 
     def check(self, record: Mapping[str, Any]) -> None:
-        """Raises unless a record is one that `inputs` takes."""
+        """Raises unless a record is one that `inputs` takes: with a text in each field, which is
+        not blank.
+        """
         need_texts(record, self.reads)
+        for name in self.reads:
+            if not record[name].strip():
+                raise ValueError(f"{name!r} is empty")
 
     def with_chosen(self, chosen: Mapping[str, float]) -> Self:
         """The same with what `Task.choose` gave, where it has fields of these names."""

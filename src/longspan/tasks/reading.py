@@ -30,6 +30,7 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_lines",
+    "read_object",
     "read_records",
     "read_text",
     "source_of",
@@ -41,6 +42,14 @@ COMPRESSED = (".gz", ".xz")
 # How files of a folder are told apart by their names, the first that fits.
 TRAIN_NAMES = ("train",)
 DEV_NAMES = ("dev", "val", "test")
+
+# What files that are no text begin with, and what to do with them.
+NO_TEXT = {
+    b"%PDF": "it is a PDF: take the text out of it first, for example with pdftotext",
+    b"PK\x03\x04": "it is an archive, such as a .docx or .xlsx: save it as text first",
+    b"\xff\xfe": "it is UTF-16: convert it first, for example with iconv -f utf-16 -t utf-8",
+    b"\xfe\xff": "it is UTF-16: convert it first, for example with iconv -f utf-16 -t utf-8",
+}
 
 # Who changes the longest field of all tables.
 _LIMIT = Lock()
@@ -140,9 +149,16 @@ def read_text(path: Path) -> str:
         start = error.start + (3 if found.startswith(b"\xef\xbb\xbf") else 0)
         line = found.count(b"\n", 0, start) + 1
         raise ValueError(
-            f"{path}, line {line}: byte 0x{found[start]:02x} is not UTF-8 text; "
-            "convert the file first, for example with iconv -f latin1 -t utf-8"
+            f"{path}, line {line}: byte 0x{found[start]:02x} is not UTF-8 text; {_cure(found)}"
         ) from error
+
+
+def _cure(content: bytes) -> str:
+    """What to do with a file that is not UTF-8, by how it begins."""
+    for begin, cure in NO_TEXT.items():
+        if content.startswith(begin):
+            return cure
+    return "convert the file first, for example with iconv -f latin1 -t utf-8"
 
 
 def read_lines(path: Path) -> list[str]:
@@ -215,9 +231,9 @@ def splits_of(data: Path, dev: Path | None, kinds: Sequence[str]) -> Splits:
     train = _named(files, TRAIN_NAMES)
     if train is None:
         raise ValueError(
-            f"{data} has no file with 'train' in its name that ends in "
-            f"{', '.join(kind or 'nothing' for kind in kinds)}; "
-            f"there are {', '.join(path.name for path in files) or 'none of that kind'}"
+            f"{data} has no file with a word that begins with 'train' in its name, and that ends "
+            f"in {', '.join(kind or 'nothing' for kind in kinds)}; there are "
+            f"{', '.join(path.name for path in files) or 'none of that kind'}: name the file itself"
         )
     return Splits(train, dev or _named(files, DEV_NAMES))
 

@@ -134,6 +134,14 @@ class Squad(TextTask):
         self.dev = self._windows("dev", measure, cache)
         self.held = None if held is None else self._windows("held", held, cache)
 
+    @classmethod
+    def measured_on(
+        cls, description: Mapping[str, Any], dev: str | Path, saved: Path
+    ) -> dict[str, Any]:
+        """The description of a task that is measured on all questions of another file."""
+        other = super().measured_on(description, dev, saved)
+        return {**other, "settings": {**other["settings"], "dev_questions": None}}
+
     def batch(self, numbers: Sequence[int], split: str = "train") -> Batch:
         """Windows of these numbers."""
         return self._split(split).batch(numbers)
@@ -263,6 +271,14 @@ class Squad(TextTask):
                 f"(the first is that of question {self.misplaced[0]!r}); they are not learned from",
                 stacklevel=4,
             )
+        several = [name for part in parts for name in part.several]
+        if several:
+            warnings.warn(
+                f"squad: {len(several)} answers stand at several places in their text, of which "
+                f"the first is taken (one is that of question {several[0]!r}); answer_start says "
+                "which is meant",
+                stacklevel=4,
+            )
         return learn, measure, kept
 
     def _windows(
@@ -316,9 +332,7 @@ def _learnable(questions: Questions) -> Questions:
     ]
     if not kept:
         raise ValueError("squad: no question to learn from has an answer that is in its text")
-    return Questions(
-        questions.contexts, questions.groups, kept, questions.misplaced, questions.unanswerable
-    )
+    return replace(questions, questions=kept)
 
 
 def _check_no_answer(value: Any) -> None:

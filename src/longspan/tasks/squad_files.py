@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,6 +60,8 @@ class Questions:
         groups: for each text, the number of the article that it is from.
         questions: about them.
         misplaced: ids of questions with an answer that is not where the file says.
+        several: ids of questions with an answer that stands at several places, of which the file
+            does not say which is meant.
         unanswerable: whether the file says of its questions whether they have an answer (2.0).
     """
 
@@ -66,6 +69,7 @@ class Questions:
     groups: list[int] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     misplaced: list[str] = field(default_factory=list)
+    several: list[str] = field(default_factory=list)
     unanswerable: bool = False
 
     @classmethod
@@ -78,6 +82,7 @@ class Questions:
             found.groups += [articles + group for group in own.groups]
             found.questions += [replace(q, context=texts + q.context) for q in own.questions]
             found.misplaced += own.misplaced
+            found.several += own.several
             found.unanswerable |= own.unanswerable
         found.questions = _named_once(found.questions)
         return found
@@ -97,6 +102,7 @@ class Questions:
             [self.groups[n] for n in kept],
             questions,
             [name for name in self.misplaced if name in there],
+            [name for name in self.several if name in there],
             self.unanswerable,
         )
 
@@ -187,33 +193,40 @@ def _asked(paragraph: Any, place: str, shift: int, found: Questions) -> Iterator
 
 
 def _read_own(path: Path, found: Questions) -> None:
-    """Records with question, context and answer; the answer is found where it first occurs. Or
-    with a text and its clauses.
-    """
+    """Records with question, context and answers; or with a text and its clauses."""
     numbers: dict[str, int] = {}
     for line, record in enumerate(read_records(path, ())):
         if "clauses" in record.values:
             _read_clauses(record, line, found)
             continue
-        need_fields(record, ("question", "context", "answer"))
+        answered = "answers" if "answers" in record.values else "answer"
+        need_fields(record, ("question", "context", answered))
         question = _text(record.values, "question", record.place)
         context = _text(record.values, "context", record.place)
         if context not in numbers:
             numbers[context] = len(found.contexts)
             found.groups.append(len(found.contexts))
             found.contexts.append(context)
-        texts = _answers(record)
         name = str(record.values.get("id") or line)
         answers = []
-        for text in texts:
-            start = context.find(text)
-            if start < 0:
+        for text, start in _answers(record):
+            places = _places_of(text, context) if start is None else [start]
+            there = bool(places) and places[0] >= 0 and context.startswith(text, places[0])
+            if not there:
                 found.misplaced.append(name)
-            answers.append(Answer(text, start if start >= 0 else None))
-        found.unanswerable |= not texts
+            elif len(places) > 1:
+                found.several.append(name)
+            answers.append(Answer(text, places[0] if there else None))
+        found.unanswerable |= not answers
         found.questions.append(
-            Question(name, question, numbers[context], tuple(answers), bool(texts))
+            Question(name, question, numbers[context], tuple(answers), bool(answers))
         )
+
+
+def _places_of(text: str, context: str) -> list[int]:
+    """Where a text stands in another: as words of its own, or if nowhere so, inside of others."""
+    whole = [own.start() for own in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", context)]
+    return whole or [own.start() for own in re.finditer(re.escape(text), context)]
 
 
 def _read_clauses(record: Record, line: int, found: Questions) -> None:
@@ -242,16 +255,64 @@ def _read_clauses(record: Record, line: int, found: Questions) -> None:
             found.questions.append(Question(name, question, number, tuple(answers)))
 
 
-def _answers(record: Record) -> list[str]:
-    """The right answers of a record of one's own; none where its context does not tell."""
-    given = record.values["answer"]
+def _answers(record: Record) -> list[tuple[str, int | None]]:
+    """The right answers of a record of one's own, each with its place, where that is said; none
+    where its context does not tell.
+    """
+    if "answers" in record.values:
+        return _answers_of_squad(record)
+    given, starts = record.values["answer"], record.values.get("answer_start")
     texts = [""] if given is None else given if isinstance(given, list) else [given]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(
             f"{record.place}: 'answer' must be a text, a list of texts, or nothing where the "
             f"context does not tell, got {describe(given)}"
         )
-    return [text for text in texts if text]
+    if starts is None or starts == "":
+        return [(text, None) for text in texts if text]
+    places = starts if isinstance(starts, list) else [starts]
+    if len(places) != len(texts):
+        raise ValueError(
+            f"{record.place}: 'answer_start' must be a place for each answer, got {len(places)} "
+            f"for {len(texts)}"
+        )
+    return [
+        (text, _whole(own, f"{record.place}: 'answer_start'"))
+        for text, own in zip(texts, places, strict=True)
+        if text
+    ]
+
+
+def _answers_of_squad(record: Record) -> list[tuple[str, int | None]]:
+    """The same in SQuAD's form, or in that of the datasets that are made of it, with lists of texts
+    and of places.
+    """
+    given, place = record.values["answers"], f"{record.place}: answers"
+    if isinstance(given, dict):
+        texts, starts = (given.get(name) for name in ("text", "answer_start"))
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise ValueError(
+                f"{place}: 'text' and 'answer_start' must be lists, of as many, got "
+                f"{describe(given)}"
+            )
+        given = [
+            {"text": text, "answer_start": own} for text, own in zip(texts, starts, strict=True)
+        ]
+    if not isinstance(given, list):
+        raise ValueError(
+            f"{place}: must be a list of answers with 'text' and 'answer_start', got "
+            f"{describe(given)}"
+        )
+    return [(_text(own, "text", place), _number(own, "answer_start", place)) for own in given]
+
+
+def _whole(value: Any, what: str) -> int:
+    """A whole number, which a table has as text."""
+    if isinstance(value, str) and value.strip().isdecimal():
+        return int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{what} must be a whole number, got {describe(value)}")
+    return value
 
 
 def _list(owner: Any, name: str, place: str) -> list[Any]:

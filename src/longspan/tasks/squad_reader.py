@@ -52,13 +52,6 @@ class SquadReader(TextReader):
 
         return Inputs(len(windows), windows.batch, predictions)
 
-    def check(self, record: Mapping[str, Any]) -> None:
-        """Raises unless question and context are texts that have something in them."""
-        super().check(record)
-        for name in self.reads:
-            if not record[name].strip():
-                raise ValueError(f"{name!r} is empty")
-
     def asked(self, questions: Sequence[tuple[str, str]]) -> Windows:
         """Windows of questions, each with the text to look in."""
         texts = list(dict.fromkeys(context for _, context in questions))

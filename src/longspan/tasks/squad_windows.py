@@ -14,6 +14,7 @@ import torch
 
 from ..errors import need_bool, need_int
 from .batch import NOT_COUNTED, Batch
+from .cutting import say_cut
 from .squad_files import Question, Questions
 from .token_files import Ragged, RaggedWriter
 from .tokenizing import encoded, special_token
@@ -157,6 +158,8 @@ class Windows(Sequence[Window]):
         self.tokens = tokens
         self._windows: list[Window] = []
         counts, asked = tokens.contexts.lengths().tolist(), tokens.questions.lengths().tolist()
+        most = shape.question_length
+        say_cut("squad", "questions", asked, most, f"question_length={most}")
         spans = None if empty is None else self._spans()
         for number, question in enumerate(source.questions):
             found = shape.windows(number, counts[question.context], asked[number])

@@ -122,7 +122,7 @@ class Tag(TextTask):
         data: a file of lines of columns, parted by blanks, with an empty line after each sentence
             (CoNLL), or a folder with one for training (`train…`) and one to be measured on
             (`dev…`, `val…`, `test…`); plain, .gz or .xz.
-        dev: the file to be measured on; without any, every tenth text of `data`.
+        dev: the file to be measured on; without any, one of every ten texts of `data`.
         word: the column of the word, from 0; from the end, if negative.
         tag: the column of the tag.
         by: a text is a `"sentence"`, or a `"document"`: all up to the next `-DOCSTART-`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -45,12 +46,15 @@ class Examples(Sequence[E], Generic[E]):
 
 
 def apart(examples: Sequence[E], place: object) -> tuple[list[E], list[E]]:
-    """All but every tenth example to learn from, and these (the last of fewer than ten) to be
-    measured on, for data that does not say; `place` is where it lies, for the message.
+    """All but one of every ten examples to learn from, and these (the last of fewer than ten) to be
+    measured on, for data that does not say; `place` is where it lies, for the message. Which of ten
+    is drawn, always the same, for in many files classes take turns.
     """
     if len(examples) < 2:
         raise ValueError(f"{place} has one example alone: name others to measure on with dev=…")
-    chosen = set(range(9, len(examples), 10)) or {len(examples) - 1}
+    drawn = random.Random("apart")
+    chosen = {first + drawn.randrange(10) for first in range(0, len(examples) - 9, 10)}
+    chosen = chosen or {len(examples) - 1}
     return (
         [own for number, own in enumerate(examples) if number not in chosen],
         [examples[number] for number in sorted(chosen)],
@@ -149,6 +153,10 @@ class Task(ABC):
         """How a model of this task reads new input; None where it predicts nothing of it."""
         return None
 
+    def summary(self) -> list[str]:
+        """What `longspan data` says of the examples beside their numbers, a line each."""
+        return []
+
     def texts(self, tokens: Sequence[int]) -> list[str]:
         """How each token reads."""
         return [str(token) for token in tokens]
@@ -194,6 +202,21 @@ class Task(ABC):
             "settings": self.settings,
             "files": [file._asdict() for file in self.files],
         }
+
+    @classmethod
+    def measured_on(
+        cls, description: Mapping[str, Any], dev: str | Path, saved: Path
+    ) -> dict[str, Any]:
+        """The description of a task that is measured on another file, or folder.
+
+        Args:
+            saved: the folder that `save` wrote to.
+        """
+        if "dev" not in description["settings"]:
+            raise ValueError(f"{cls.name} has no dev=…: it is measured on its own data")
+        settings = {**description["settings"], "dev": str(dev)}
+        # What lay in the other file is not asked for any more.
+        return {**description, "settings": settings, "files": []}
 
     @classmethod
     def from_description(

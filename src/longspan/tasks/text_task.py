@@ -70,6 +70,19 @@ class TextTask(Task):
         return {**super().describe(), "tokens": self._tokens_hash(), **more}
 
     @classmethod
+    def measured_on(
+        cls, description: Mapping[str, Any], dev: str | Path, saved: Path
+    ) -> dict[str, Any]:
+        """With the tokenizer that was saved: one that is learned from what is not measured on would
+        be another.
+        """
+        other = super().measured_on(description, dev, saved)
+        settings = {**other["settings"], "tokenizer": str(tokenizer_file(saved))}
+        return {name: own for name, own in other.items() if name != "tokenizer"} | {
+            "settings": settings
+        }
+
+    @classmethod
     def from_description(
         cls, description: Mapping[str, Any], *, cache: str | Path | None = None
     ) -> Self:

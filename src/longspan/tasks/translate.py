@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import describe, need_int, need_text
 from .batch import NOT_COUNTED, Batch, padded, real_of
+from .cutting import say_cut
 from .inputs import Inputs
 from .reading import SourceFile, path_of, read_lines, source_of, splits_of
 from .task import Examples, apart
@@ -70,6 +71,7 @@ class TranslateReader(TextReader):
     def inputs(self, records: Sequence[Mapping[str, Any]]) -> Inputs:
         """Texts in `source` without a translation; each gets one."""
         sources = token_rows_now(self.tokenizer, [own["source"] for own in records])
+        self.note_cut([len(own) for own in sources])
         nothing = torch.zeros(0, dtype=torch.int64)
 
         def batch(numbers: Sequence[int]) -> Batch:
@@ -96,6 +98,10 @@ class TranslateReader(TextReader):
             numbers=list(numbers),
         )
 
+    def note_cut(self, lengths: Sequence[int]) -> None:
+        """Warns of texts of so many tokens that are cut."""
+        say_cut("translate", "texts", lengths, self.length - 1, f"length={self.length}")
+
     def text(self, tokens: Sequence[int]) -> str:
         """What was written."""
         found: str = self.tokenizer.decode([int(token) for token in tokens])
@@ -118,7 +124,7 @@ class Translate(TextTask):
         target: the ending of their translations.
         columns: of a table, that of the text and that of the translation, from 0.
         dev: the table to be measured on, or the begin of the names of aligned texts
-            (`…/test_2016_flickr`); without any, every tenth pair of `data`.
+            (`…/test_2016_flickr`); without any, one of every ten pairs of `data`.
         length: the most tokens of a text; what is longer is cut when learning.
         tokenizer: a `tokenizer.json` or a folder that has one; None to learn one.
         vocabulary: the most tokens of one that is learned.
@@ -216,6 +222,7 @@ class Translate(TextTask):
             token_rows(self.tokenizer, [pair[side] for pair in pairs], "tokenising", cache=cache)
             for side in (0, 1)
         )
+        self._reader.note_cut([*sources.lengths().tolist(), *targets.lengths().tolist()])
         room = self.length - 1  # a mark ends or begins every row
         return Examples(
             len(pairs),

@@ -125,7 +125,11 @@ def _is_result(found: dict[str, Any]) -> bool:
 
 
 def check_folder(config: RunConfig, resume: bool) -> None:
-    """Raises when the folder has another run, one that is not to go on, or one of other data."""
+    """Raises when the folder has another run, one that is not to go on, or one of other data; and
+    when it is none.
+    """
+    if config.folder.exists() and not config.folder.is_dir():
+        raise NotADirectoryError(f"{config.folder} is a file, where a run needs a folder")
     path = config.folder / "config.json"
     if not path.is_file():
         return

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..errors import need_text
+from ..errors import describe, need_text
 from ..paths import expanded
 from ..tasks import InputReader, Task, from_description
 from ..tasks.inputs import READER
@@ -77,11 +77,12 @@ class Trained:
     @cached_property
     def task(self) -> Task:
         """What it was trained for, with the examples; raises where their data is not found."""
-        if self._own_task is not None:
-            return self._own_task
-        kind_of_task(self._source.described["name"])  # Its code may be missing, too.
+        return self._made(self._source.described) if self._own_task is None else self._own_task
+
+    def _made(self, described: dict[str, Any]) -> Task:
+        kind_of_task(described["name"])  # Its code may be missing, too.
         try:
-            task = from_description(self._source.described)
+            task = from_description(described)
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"load: the data that {self.folder} was trained on is not where it was: {error}; "
@@ -112,6 +113,52 @@ class Trained:
         )
         return found
 
+    def evaluate(
+        self,
+        dev: str | Path | None = None,
+        *,
+        batch: int = 8,
+        told: Callable[[int, int], None] | None = None,
+    ) -> dict[str, Any]:
+        """How good the model is, on the task's dev examples or on those of a file: `metrics` by
+        name, the `loss`, how many `examples`, and `predictions` to be read.
+
+        What the run has chosen stays. The training data is read, too, for what follows from it.
+
+        Args:
+            dev: what to be measured on, in the form of the task's data.
+            batch: examples at once.
+            told: how many of how many examples are done.
+        """
+        task = self.task if dev is None else self._measured_on(dev)
+        device = next(self.model.parameters()).device
+        numbers = list(range(len(task.dev)))
+        outputs, loss, targets, _ = outputs_of(
+            self.model, task, numbers, batch=batch, device=device, told=told
+        )
+        return {
+            "metrics": task.score(outputs, "dev"),
+            "loss": loss / max(targets, 1),
+            "examples": len(outputs),
+            "predictions": task.predictions(outputs, "dev"),
+        }
+
+    def _measured_on(self, dev: str | Path) -> Task:
+        described = self._source.described
+        if not expanded(dev).exists() and not _is_there(expanded(dev)):
+            raise FileNotFoundError(f"evaluate: dev: there is no file {dev}")
+        task = self._made(
+            kind_of_task(described["name"]).measured_on(described, dev, self._source.stage)
+        )
+        own, reader = task.input_reader, self._reader
+        if own is not None and reader is not None and own.settings() != reader.settings():
+            other = [name for name, was in reader.settings().items() if own.settings()[name] != was]
+            raise ValueError(
+                f"evaluate: with {dev}, {task.name} has other {' and '.join(other)} than the model "
+                "has learned"
+            )
+        return task
+
     def answer(self, question: str, text: str) -> Answer:
         """The answer to a question about a text of any length: what it is, its first and last
         character, its score, and, asked with `looked()`, what the model looked at.
@@ -120,13 +167,18 @@ class Trained:
 
     def answers(self, questions: Sequence[tuple[str, str]]) -> list[Answer]:
         """Answers to many questions, each with the text to look in."""
-        reader = self._reader
+        reader = self.input_reader
         if not isinstance(reader, SquadReader):
             raise ValueError(
                 f"{self.folder} was trained for {self._source.described['name']}, and only squad "
                 "answers questions"
             )
-        for question, text in questions:
+        for asked in questions:
+            if not isinstance(asked, tuple | list) or len(asked) != 2:
+                raise TypeError(
+                    f"answers: each must be a question and a text, got {describe(asked)}"
+                )
+            question, text = asked
             for what, given in (("question", question), ("text", text)):
                 need_text(f"answers: a {what}", given)
                 if not given.strip():
@@ -139,7 +191,12 @@ class Trained:
         must have is `input_reader.reads`.
         """
         reader = self.input_reader
+        like = f"[{{{', '.join(f'{name!r}: …' for name in reader.reads)}}}]"
+        if isinstance(records, str | Mapping):
+            raise TypeError(f"predict takes a list of records, {like}, got {describe(records)}")
         for record in records:
+            if not isinstance(record, Mapping):
+                raise TypeError(f"predict: records must be as in {like}, got {describe(record)}")
             reader.check(record)
         inputs = reader.inputs(records)
         return inputs.predictions(outputs_to(self.model, inputs.rows, inputs.batch))
@@ -199,10 +256,30 @@ def load(
     if data is not None:
         described["data"] = data
     chosen = {} if result is None else result.get("chosen") or {}
-    if task is not None and chosen:
-        task.take(chosen)
     model = load_learner(stage).to(device)
+    if task is not None:
+        _check_own(task, model, described)
+        if chosen:
+            task.take(chosen)
     return Trained(model, _Source(folder, stage, described, chosen), task)
+
+
+def _check_own(task: Task, model: Learner, described: Mapping[str, Any]) -> None:
+    """Raises unless a task is of the kind that a model was trained for, with the same tokens."""
+    if task.objective != model.objective.name:
+        raise ValueError(
+            f"load: task is for {task.objective!r}, and the model was trained for "
+            f"{model.objective.name!r}"
+        )
+    classes = model.objective.settings.get("classes")
+    if classes is not None and task.classes != classes:
+        raise ValueError(f"load: task has {task.classes} classes, and the model {classes}")
+    tokens = task.describe().get("tokens")
+    if tokens is not None and described.get("tokens", tokens) != tokens:
+        raise ValueError(
+            "load: task has other tokens than the model was trained with: give it the tokenizer of "
+            "the run with tokenizer=…, which lies beside the model"
+        )
 
 
 def _found(description: dict[str, Any], base: str | None) -> dict[str, Any]:

@@ -124,6 +124,8 @@ class _Run:
             check_data(self.folder, [own.describe() for own in self.tasks])
         if self.from_path is not None:
             self.place = Place(**checkpoint.state_of(self.from_path))
+        else:
+            self._check_models()
         if self.first:
             clean(self.folder)
             write_json(self.folder / "config.json", self._described())
@@ -131,6 +133,13 @@ class _Run:
             self.metrics = Metrics(self.folder / "metrics.jsonl", self.place.metrics)
             if config.tensorboard:
                 self.board = Board(self.folder / "tensorboard", self.place.step)
+
+    def _check_models(self) -> None:
+        """Makes those of all stages once, so that what is wrong with one is said before anything is
+        written or trained.
+        """
+        for stage, task in zip(self.config.stages, self.tasks, strict=True):
+            freeze(build(self.config, stage, task, self.tasks), stage)
 
     def close(self) -> None:
         if self.metrics is not None:

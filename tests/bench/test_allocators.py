@@ -28,6 +28,7 @@ def test_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert first["tokens_per_second"] > 0 and first["peak"] > 0 and not first["missing"]
     assert first["environment"] == allocators.WARM and saved["machine"]["libc"]
     assert (second["tokens_per_second"], second["peak"]) == (0, None)
+    assert (tmp_path / "figures.md").read_text() == allocators.figures_table(saved)
 
 
 def test_a_process_that_is_killed_is_not_the_end_of_the_others(
@@ -47,3 +48,9 @@ def test_a_way_of_another_library_is_left_out(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(allocators, "WAYS", {name: allocators.WAYS[name]})
     (cost,) = allocators.measure(quick=True).costs
     assert cost.missing == "the C library is not glibc"
+
+
+def test_the_table_is_that_of_the_record() -> None:
+    folder = Path(__file__).parents[2] / "benchmarks" / "results" / "allocators"
+    report = json.loads((folder / "allocators.json").read_text())
+    assert (folder / "figures.md").read_text() == allocators.figures_table(report)

@@ -18,10 +18,11 @@ from typing import Any
 from ..measure import child_environment
 from ..tasks.sample import sample
 from ..training import RunConfig, Stage, train
+from ..writing import write_text
 from .machine import WARM, setting
 from .records import write_json
 
-__all__ = ["WAYS", "AllocatorReport", "Cost", "measure", "save"]
+__all__ = ["WAYS", "AllocatorReport", "Cost", "figures_table", "measure", "save"]
 
 # Freed memory is kept, and in pages of 2 MiB, which are zeroed and looked up faster.
 JEMALLOC = "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1"
@@ -97,8 +98,23 @@ def measure(
     return AllocatorReport(costs=costs, sizes=sizes, machine=machine)
 
 
-def save(report: AllocatorReport, path: Path) -> None:
-    write_json(path, asdict(report))
+def save(report: AllocatorReport, folder: Path) -> list[Path]:
+    """Writes `allocators.json`, and `figures.md`, which the page about training includes."""
+    numbers, text = folder / "allocators.json", folder / "figures.md"
+    write_json(numbers, asdict(report))
+    write_text(text, figures_table(asdict(report)))
+    return [numbers, text]
+
+
+def figures_table(report: dict[str, Any]) -> str:
+    """A line for each way, of a report as its file has it."""
+    lines = ["| way | what is set | tokens/s | memory |", "| --- | --- | --: | --: |"]
+    for cost in report["costs"]:
+        asked = " ".join(f"{name}={value}" for name, value in cost["environment"].items())
+        speed = cost["missing"] or f"{cost['tokens_per_second']:,.0f}"
+        memory = "" if cost["peak"] is None else f"{cost['peak'] / 2**30:.1f} GiB"
+        lines.append(f"| {cost['name']} | {f'`{asked}`' if asked else ''} | {speed} | {memory} |")
+    return "\n".join(lines) + "\n"
 
 
 def _cost(name: str, asked: dict[str, str], sizes: dict[str, Any]) -> Cost:

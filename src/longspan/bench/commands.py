@@ -258,7 +258,7 @@ def allocators(
     steps: Annotated[int, typer.Option(min=1, help="Of training, in each way.")] = 40,
     threads: Annotated[int, typer.Option(min=1, help="Of torch.")] = 1,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A folder for the JSON.")
+        Path | None, typer.Option("--output", "-o", help="A folder for the JSON and the table.")
     ] = None,
 ) -> None:
     """Measure what ways of allocating memory cost training on a CPU.
@@ -276,5 +276,5 @@ def allocators(
 
         report = allocators_benchmark.measure(steps=steps, threads=threads, quick=quick, told=told)
         if output is not None:
-            allocators_benchmark.save(report, output / "allocators.json")
-            say(console, f"saved {output / 'allocators.json'}")
+            saved = allocators_benchmark.save(report, output)
+            say(console, f"saved {', '.join(map(str, saved))}")

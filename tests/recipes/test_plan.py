@@ -112,7 +112,12 @@ def test_long_documents_have_the_same_pairs() -> None:
     assert len(configs) == len(plan.runs) == 14
     bird: Any = configs["BigBird"].mechanism
     assert bird["block"] * (bird["window"] + bird["drawn"]) == 80
-    assert configs["fixed, 512 tokens"].stages[0].batch == 8 * configs["fixed"].stages[0].batch
+    assert configs["fixed, 512 tokens"].stages[1].batch == 8 * configs["fixed"].stages[1].batch
+    for row, config in configs.items():
+        first, second = config.stages
+        assert first.task == {"settings": {"length": 384, "by": "paragraph"}} and not second.fresh
+        wide = {"mean_reach": 160} if row == "learned, wide first" else None
+        assert first.mechanism == wide and second.mechanism is None and second.task is None
     assert configs["learned, no global tokens"].task["settings"]["global_tokens"] is False
     some = long_documents(seeds=(0, 1)).of_rows(("learned", "fixed"))
     assert some.rows == ("learned", "fixed") and len(some.runs) == 4
@@ -123,9 +128,18 @@ def test_long_documents_have_the_same_pairs() -> None:
         plan.of_rows(("wide",))
 
 
+def test_long_documents_without_paragraphs() -> None:
+    plan = long_documents(paragraphs=0, steps=900, seeds=(0,))
+    stages = {run.row: run.config.stages for run in plan.runs}
+    assert len(stages) == 14 and stages["learned"][0].name == "train"
+    wide = stages.pop("learned, wide first")
+    assert [own.steps for own in wide] == [225, 225, 450]
+    assert all(len(own) == 1 for own in stages.values())
+
+
 def test_scales_carry_the_reach_network_alone() -> None:
-    plan = scales(lengths=(1024, 2048), tokens=8192, seeds=(0,))
-    assert len(plan.rows) == 8
+    plan = scales(lengths=(1024, 2048), batches=(8, 4), seeds=(0,))
+    assert len(plan.rows) == 10
     configs = {run.row: run.config for run in plan.runs}
     first, second = configs["2,048: learned on paragraphs"].stages
     assert first.task == {"settings": {"length": 384, "by": "paragraph"}}
@@ -134,6 +148,13 @@ def test_scales_carry_the_reach_network_alone() -> None:
     assert first.task is None and (first.steps, first.batch) == (second.steps, 8)
     (one,) = configs["1,024: learned in one stage"].stages
     assert one.trains == "all"
+    kept = configs["2,048: learned on paragraphs, all of it kept"].stages
+    assert kept == (
+        configs["2,048: learned on paragraphs"].stages[0],
+        replace(configs["2,048: learned on paragraphs"].stages[1], fresh=False),
+    )
+    with pytest.raises(ValueError, match="one for each of the 1 lengths, got 2"):
+        scales(lengths=(1024,))
 
 
 def test_unanswerable_questions_are_learned_from_wrong_paragraphs() -> None:

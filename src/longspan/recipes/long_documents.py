@@ -13,6 +13,7 @@ from .questions import (
     answering,
     fixed,
     full,
+    paragraphs_first,
     reaching,
     wide_first,
     with_settings,
@@ -20,6 +21,8 @@ from .questions import (
 )
 
 __all__ = ["long_documents"]
+
+WIDE_FIRST = "learned, wide first"
 
 
 def long_documents(
@@ -29,7 +32,9 @@ def long_documents(
     start: str | None = None,
     reach: int = 40,
     length: int = 4096,
-    steps: int = 900,
+    paragraphs: int = 1400,
+    short_batch: int = 64,
+    steps: int = 450,
     batch: int = 16,
     dev_questions: int | None = None,
     learning_rate: float = 1.5e-4,
@@ -38,7 +43,9 @@ def long_documents(
 ) -> Plan:
     """Full attention, and mechanisms of the same pairs, each with the question's tokens as global
     ones; then what happens without those, without projections of their own, where an article is
-    read through shorter windows, and where windows are wide at first.
+    read through shorter windows, and where learned windows are wide on paragraphs.
+
+    Every row learns from paragraphs first, and then from whole articles.
 
     Args:
         data: SQuAD files to learn from; None is the sample in the package.
@@ -46,8 +53,10 @@ def long_documents(
         start: weights to start from, with their tokenizer; their positions are lengthened.
         reach: tokens to each side, on average.
         length: tokens of an example.
-        steps: of training.
-        batch: examples at once; shorter ones are as many more.
+        paragraphs: steps of training on paragraphs; 0 for articles alone.
+        short_batch: examples at once there.
+        steps: of training on articles.
+        batch: examples at once there; shorter ones are as many more.
         dev_questions: so many questions to be measured on; None for all.
         learning_rate: the highest.
         precision: `"bf16"` or `"float32"`.
@@ -58,6 +67,15 @@ def long_documents(
         learning_rate=learning_rate, precision=precision, by="article", empty=1,
         dev_questions=dev_questions,
     )  # fmt: skip
+
+    def whole(row: str, config: RunConfig) -> RunConfig:
+        if not paragraphs:
+            return wide_first(config) if row == WIDE_FIRST else config
+        wide: dict[str, Any] = {}
+        if row == WIDE_FIRST:
+            wide["mechanism"] = {"mean_reach": 4 * reach}
+        return paragraphs_first(config, steps=paragraphs, batch=short_batch, **wide)
+
     return Plan(
         title="Whole articles",
         about=f"Questions about whole articles, F1, in rows of {length:,} tokens. Windows of "
@@ -65,7 +83,7 @@ def long_documents(
         runs=tuple(
             run
             for row, config in _rows(base, reach, length)
-            for run in over_seeds(row, config, seeds)
+            for run in over_seeds(row, whole(row, config), seeds)
         ),
     )
 
@@ -89,7 +107,7 @@ def _rows(base: RunConfig, reach: int, length: int) -> Iterator[tuple[str, RunCo
             yield f"full attention, {shorter} tokens", full(own)
         yield f"fixed, {shorter} tokens", windows(own)
         yield f"learned, {shorter} tokens", reaching(own, reach)
-    yield "learned, wide first", wide_first(reaching(base, reach))
+    yield WIDE_FIRST, reaching(base, reach)
 
 
 def _bigbird(reach: int) -> dict[str, Any]:

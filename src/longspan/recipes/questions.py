@@ -10,6 +10,8 @@ from typing import Any
 from ..paths import expanded
 from ..training import RunConfig, Stage
 from ..training.config import Precision
+from ..training.folder import is_run, last_stage
+from ..training.saving import described_model
 
 __all__ = [
     "answering",
@@ -18,6 +20,7 @@ __all__ = [
     "heads_of",
     "in_turn",
     "learned",
+    "paragraphs_first",
     "reaching",
     "said_of",
     "wide_first",
@@ -50,14 +53,14 @@ def answering(
     precision: Precision,
     **settings: Any,
 ) -> RunConfig:
-    """A run on `squad` in one stage, with the tokenizer of the weights that it starts from; further
-    settings are the task's. Its attention is full.
+    """A run on `squad` in one stage, with the tokenizer of the weights that it starts from, those
+    of a checkpoint or of another run; further settings are the task's. Its attention is full.
     """
     own: dict[str, Any] = {"length": length, **settings}
     if dev is not None:
         own["dev"] = dev
     if start is not None:
-        own["tokenizer"] = start
+        own["tokenizer"] = str(last_stage(expanded(start))) if _is_run(start) else start
     stage = Stage(
         steps=steps, batch=batch, learning_rate=learning_rate, reach_rate=REACH_RATE,
         record_every=max(steps // 50, 1), by_length=True,
@@ -77,9 +80,15 @@ def heads_of(start: str | None) -> int:
     """How many heads the layers of a model have, as far as a folder tells."""
     if start is None:
         return SMALL["heads"]
+    if _is_run(start):
+        return int(described_model(last_stage(expanded(start)))["config"]["heads"])
     path = expanded(start) / "config.json"
     told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return int(told.get("num_attention_heads", HEADS))
+
+
+def _is_run(start: str) -> bool:
+    return is_run(str(expanded(start)))
 
 
 def with_settings(config: RunConfig, **settings: Any) -> RunConfig:
@@ -119,6 +128,27 @@ def learned(
 def reaching(config: RunConfig, reach: int) -> RunConfig:
     """A learned window of so many tokens on average."""
     return learned(config, mean_reach=reach, max_reach=MOST * reach)
+
+
+def paragraphs_first(
+    config: RunConfig, *, steps: int, batch: int, length: int = 384, **changes: Any
+) -> RunConfig:
+    """Before the articles their paragraphs, with the same weights: the learning rate rises on the
+    paragraphs and falls on the articles.
+
+    Args:
+        steps: on paragraphs.
+        batch: examples at once there.
+        length: tokens of a paragraph with its question.
+        changes: what else is another in that stage.
+    """
+    (last,) = config.stages
+    settings = {"length": length, "by": "paragraph"}
+    first = replace(
+        last, name="paragraphs", steps=steps, batch=batch, schedule="constant",
+        record_every=max(steps // 50, 1), task={"settings": settings}, **changes,
+    )  # fmt: skip
+    return replace(config, stages=(first, replace(last, name="articles", warmup=0.02)))
 
 
 def wide_first(config: RunConfig) -> RunConfig:

@@ -23,16 +23,17 @@ def scales(
     short_steps: int = 1400,
     short_batch: int = 64,
     lengths: Sequence[int] = (4096, 16384),
-    steps: int = 900,
-    tokens: int = 65536,
+    batches: Sequence[int] = (16, 8),
+    steps: int = 600,
     dev_questions: int | None = None,
     learning_rate: float = 1.5e-4,
     precision: Precision = "bf16",
     seeds: Sequence[int] = (0, 1, 2),
 ) -> Plan:
     """At each length: a fixed window; a reach learned on paragraphs, whose network alone is carried
-    over and frozen; a reach learned at that length in the same two stages; and one that learns
-    together with all the rest, in one. The time of a row is that of its stages together.
+    over and frozen; a reach learned at that length in the same two stages; one that learns together
+    with all the rest, in one; and the second with all that was learned on paragraphs kept. The time
+    of a row is that of its stages together.
 
     Args:
         data: SQuAD files to learn from; None is the sample in the package.
@@ -43,8 +44,9 @@ def scales(
         short_steps: of a stage on paragraphs.
         short_batch: examples at once there.
         lengths: tokens of an example in the long stages.
+        batches: examples at once there, for each length: longer rows hold whole articles, most of
+            which are shorter.
         steps: of a long stage.
-        tokens: of a step there: fewer examples of a greater length.
         dev_questions: so many questions to be measured on; None for all.
         learning_rate: the highest.
         precision: `"bf16"` or `"float32"`.
@@ -54,10 +56,15 @@ def scales(
         data=data, dev=dev, start=start, steps=short_steps, batch=short_batch, length=short,
         learning_rate=learning_rate, precision=precision, dev_questions=dev_questions,
     )  # fmt: skip
+    if len(batches) != len(lengths):
+        raise ValueError(
+            f"scales: batches must be one for each of the {len(lengths)} lengths, got "
+            f"{len(batches)}"
+        )
     runs = [
         run
-        for length in lengths
-        for row, config in _rows(base, reach, length, steps, max(tokens // length, 1))
+        for length, batch in zip(lengths, batches, strict=True)
+        for row, config in _rows(base, reach, length, steps, batch)
         for run in over_seeds(row, config, seeds)
     ]
     return Plan(
@@ -81,10 +88,14 @@ def _rows(
     yield f"{length:,}: learned on paragraphs", _carried_over(own, small)
     yield f"{length:,}: learned on articles", _carried_over(own, replace(long, name="short"))
     yield f"{length:,}: learned in one stage", own
+    kept = _carried_over(own, small, fresh=False)
+    yield f"{length:,}: learned on paragraphs, all of it kept", kept
 
 
-def _carried_over(config: RunConfig, first: Stage) -> RunConfig:
-    """Before the stage, one from which only the reach networks are kept."""
+def _carried_over(config: RunConfig, first: Stage, *, fresh: bool = True) -> RunConfig:
+    """Before the stage, one from which the reach networks are kept, and all else is not if the
+    stage is fresh.
+    """
     (last,) = config.stages
-    second = replace(last, fresh=True, reach_from=first.name, trains="all but reach")
+    second = replace(last, fresh=fresh, reach_from=first.name, trains="all but reach")
     return replace(config, stages=(first, second))

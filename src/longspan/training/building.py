@@ -19,15 +19,20 @@ from ..nn.describing import KINDS, mechanism_from
 from ..patterns.expressions import parse_pattern
 from ..tasks import Task, make
 from .config import RunConfig
+from .folder import is_run, last_stage
 from .learner import Learner
 from .naming import check_keys
 from .objectives import Objective, objective_of
+from .saving import described_model
 from .stage import Stage
 
-__all__ = ["build", "is_run", "objective_for", "sizes_of", "tasks_of"]
+__all__ = ["build", "objective_for", "sizes_of", "tasks_of"]
 
 # What describes a fixed combination, all together.
 DESCRIBED = ("text", "ints", "floats", "tensors")
+
+# Sizes that follow from the tasks.
+FOLLOWS = ("vocab", "length")
 
 # Kinds of checkpoints of transformers that a run can start from.
 BERTS = ("bert", "roberta", "xlm-roberta", "camembert")
@@ -79,8 +84,14 @@ def objective_for(task: Task) -> Objective:
 
 
 def sizes_of(config: RunConfig, tasks: list[Task]) -> Config:
-    """The model's sizes: as the config says, with room for every task."""
+    """The model's sizes: as the config says, or the run that it starts from, with room for every
+    task.
+    """
     asked = dict(config.model)
+    if is_run(config.start):
+        theirs = described_model(last_stage(Path(str(config.start))))["config"]
+        # Tokens have to be numbered as theirs are, which this task says; positions may be more.
+        asked = {name: own for name, own in theirs.items() if name not in FOLLOWS} | asked
     vocabulary, length = max(own.vocabulary for own in tasks), max(own.length for own in tasks)
     asked.setdefault("vocab", vocabulary)
     asked.setdefault("length", length)
@@ -120,11 +131,6 @@ def build(config: RunConfig, stage: Stage, task: Task, tasks: list[Task]) -> Lea
     learner = Learner(body, objective)
     _draw(learner, config.seed)
     return learner
-
-
-def is_run(start: str | None) -> bool:
-    """Whether weights to start from are those of a run, and not of transformers."""
-    return start is not None and (Path(start) / "stages").is_dir()
 
 
 def _started(config: RunConfig, stage: Stage, objective: Objective, tasks: list[Task]) -> Learner:

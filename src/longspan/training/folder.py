@@ -29,6 +29,8 @@ __all__ = [
     "claimed",
     "described_in",
     "finished",
+    "is_run",
+    "last_stage",
 ]
 
 CURE = "put it back, begin anew with --fresh, or name another folder"
@@ -216,3 +218,17 @@ def _changed_files(was: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]])
         if told in gone:
             return f"{own['path']} was read, and is not now"
     return "its files are in another order"
+
+
+def is_run(start: str | None) -> bool:
+    """Whether weights to start from are those of a run, and not of transformers."""
+    return start is not None and (Path(start) / "stages").is_dir()
+
+
+def last_stage(run: Path) -> Path:
+    """The folder of the model that the last stage of a run has left."""
+    names = [stage.name for stage in RunConfig.read(run).stages]
+    there = [run / "stages" / name for name in names if (run / "stages" / name).is_dir()]
+    if not there:
+        raise FileNotFoundError(f"{run} has no finished stage yet")
+    return there[-1]

@@ -18,12 +18,11 @@ from ..tasks.registry import kind_of_task, paths_of
 from ..tasks.squad_reader import SquadReader
 from .answering import Answer, answers_of
 from .evaluating import outputs_of
-from .folder import finished
+from .folder import finished, last_stage
 from .learner import Learner
 from .objectives import Objective
 from .predicting import outputs_to
 from .reach_study import study_reach
-from .run import last_stage
 from .saving import load_learner
 
 __all__ = ["Trained", "load"]

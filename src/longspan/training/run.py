@@ -17,10 +17,18 @@ import torch
 from ..tasks import Task
 from . import checkpoint
 from .accelerating import accelerator_for, is_split, wrapped
-from .building import build, is_run, tasks_of
+from .building import build, tasks_of
 from .config import RunConfig
 from .evaluating import Evaluation, evaluate
-from .folder import TakenError, check_data, check_folder, claimed, finished
+from .folder import (
+    TakenError,
+    check_data,
+    check_folder,
+    claimed,
+    finished,
+    is_run,
+    last_stage,
+)
 from .learner import Learner
 from .looking import looks
 from .loop import Place, Stepper, run_steps
@@ -34,7 +42,7 @@ from .sharding import sharding_asked, unsharded, whole_state
 from .stage import Stage
 from .tensorboard import Board, need_tensorboard
 
-__all__ = ["last_stage", "train"]
+__all__ = ["train"]
 
 
 def train(config: RunConfig, *, resume: bool = False, task: Task | None = None) -> dict[str, Any]:
@@ -296,15 +304,6 @@ class _Run:
                 write_json(self.folder / "result.json", result)
         wait()
         return {**result, **finite(result)}
-
-
-def last_stage(run: Path) -> Path:
-    """The folder of the model that the last stage of a run has left."""
-    names = [stage.name for stage in RunConfig.read(run).stages]
-    there = [run / "stages" / name for name in names if (run / "stages" / name).is_dir()]
-    if not there:
-        raise FileNotFoundError(f"{run} has no finished stage yet")
-    return there[-1]
 
 
 def _check_reach_sources(config: RunConfig) -> None:

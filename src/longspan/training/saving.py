@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..models import Config
 from ..models.saving import STACKS
-from ..nn import LearnedWindow
+from ..nn import LearnedWindow, MultiheadAttention
 from ..nn.describing import described, mechanism_from
 from ..nn.storing import Pair
 from ..tasks import Task
@@ -18,7 +18,15 @@ from .learner import Learner
 from .objectives import objective_of
 from .records import whole_folder
 
-__all__ = ["carry_over", "describe_learner", "load_learner", "read", "save_learner", "take_reach"]
+__all__ = [
+    "carry_over",
+    "describe_learner",
+    "described_model",
+    "load_learner",
+    "read",
+    "save_learner",
+    "take_reach",
+]
 
 FILES = Pair("model.safetensors", "model.json", 1, "a trained model")
 
@@ -51,9 +59,14 @@ def save_learner(learner: Learner, folder: Path, state: dict[str, Tensor], task:
         task.save(place)
 
 
+def described_model(folder: Path) -> dict[str, Any]:
+    """What `save_learner` wrote of a model, without its weights."""
+    return FILES.describe("load", folder)
+
+
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What `save_learner` wrote: the description and the weights."""
-    description = FILES.describe("load", folder)
+    description = described_model(folder)
     return description, FILES.read(folder, description)
 
 
@@ -69,8 +82,10 @@ def load_learner(folder: Path) -> Learner:
 
 
 def carry_over(learner: Learner, folder: Path) -> None:
-    """Gives a model the weights of the one before it. A head for another objective, and draws of
-    random blocks, stay its own.
+    """Gives a model the weights of the one before it, which may have another mechanism and other
+    positions: what the other mechanism has not is as the mechanism makes it, projections of global
+    tokens are copies of the layer's, and positions go on with copies of those that were learned. A
+    head for another objective, and draws of random blocks, stay its own.
     """
     description, tensors = read(folder)
     kind = type(learner.body).__name__
@@ -79,20 +94,30 @@ def carry_over(learner: Learner, folder: Path) -> None:
             f"{folder} has a model of kind {description['kind']}, and the stage needs {kind}"
         )
     same_head = description["objective"] == learner.objective.name
-    own = learner.state_dict()
-    for name, mine in own.items():
+    for name, mine in learner.state_dict().items():
         if name.endswith(".table") or (name.startswith("head.") and not same_head):
             continue
-        if name not in tensors or tensors[name].shape != mine.shape:
+        theirs = tensors.get(name)
+        if theirs is None and ".mechanism." in name:
+            continue
+        if theirs is not None and name.endswith("positions.weight"):
+            theirs = theirs[torch.arange(len(mine)) % len(theirs)]
+        if theirs is None or theirs.shape != mine.shape:
             if name.startswith("head."):
                 continue
-            there = tuple(tensors[name].shape) if name in tensors else "nothing"
+            there = "nothing" if theirs is None else tuple(theirs.shape)
             raise ValueError(
                 f"{name} is of shape {tuple(mine.shape)} here and {there} in {folder}: the models "
                 "differ; a stage with fresh=True takes no more than the reach networks"
             )
         with torch.no_grad():
-            mine.copy_(tensors[name])
+            mine.copy_(theirs)
+    for name, part in learner.named_modules():
+        if isinstance(part, MultiheadAttention):
+            mechanism: nn.Module = part.mechanism
+            its = mechanism.state_dict(prefix=f"{name}.mechanism.")
+            if not its.keys() & tensors.keys():
+                part.copy_projections()
     _rescale(learner, description)
 
 
@@ -100,6 +125,7 @@ def _rescale(learner: Learner, description: dict[str, Any]) -> None:
     """The running factor of causal windows is a number of tokens: it grows with the budget."""
     before = [own for stack in description["mechanisms"] for own in stack]
     for own, was in zip(learner.mechanisms(), before, strict=True):
+        # Only a learned window has one: with another mechanism there was none.
         if isinstance(own, LearnedWindow) and was.get("budget") is not None:
             own.factor.mul_(own.mean_reach / was["mean_reach"])
 

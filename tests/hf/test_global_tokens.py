@@ -121,6 +121,20 @@ def test_projections_start_as_the_layers(kind: str) -> None:
     assert not torch.equal(first.q_global.weight, second.q_global.weight)
 
 
+def test_global_rows_have_the_scale_of_the_model() -> None:
+    """Which need not be 1/√D, in rows whose projections are the mechanism's no more than in
+    others.
+    """
+    made = model("bert")
+    for layer in attention_layers(made):
+        layer.scaling = 1.1
+    wanted = hidden(made, tokens(), padding("right"))
+    use(made, SlidingWindow(32, 4, left=19), global_tokens=lambda input_ids: some())
+    real = padding("right").bool()
+    close(hidden(made, tokens(), padding("right"))[real], wanted[real])
+    assert not torch.allclose(wanted[real], hidden(model("bert"), tokens())[real], atol=1e-3)
+
+
 def test_projections_of_three_in_one() -> None:
     """ModernBERT's, whose queries and keys are turned afterwards: values alone can be compared."""
     made = model("modernbert")

@@ -40,7 +40,7 @@ def test_padding_as_on_a_gpu() -> None:
     real = torch.ones(3, 9, dtype=torch.bool)
     real[1, 6:] = False
     real[2] = False
-    theirs = FullAttention()._by_pytorch(q, k, v, real, 0.0)
+    theirs = FullAttention()._by_pytorch(q, k, v, Setting(key_padding=real), 0.0)
     ours = Attention()(q, k, v, Setting(key_padding=real))
     torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5)
     for own, wanted in zip(

@@ -127,10 +127,6 @@ def attend(
             dropout=dropout,
         )
     else:
-        usual = query.shape[-1] ** -0.5
-        if scaling is not None and scaling != usual:
-            # A mechanism scales by itself, and may read its queries for more than scores.
-            key = key * (scaling / usual)
         setting = Setting(
             x=layer_input,
             key_padding=sight.padding,
@@ -139,6 +135,7 @@ def attend(
             weights=(*weights, *biases),
             unturned=unturned,
             within=_within(mechanism, sight),
+            scale=scaling,
         )
         y = mechanism(query, key, value, setting)
     return y.transpose(1, 2).contiguous(), None

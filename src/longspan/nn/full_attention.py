@@ -61,11 +61,12 @@ class FullAttention(Mechanism):
             aside = aside or padding is not None or dropout > 0
         if setting.weights or setting.within is not None or aside:
             return super().forward(q, k, v, setting)
-        return self._by_pytorch(q, k, v, padding, dropout)
+        return self._by_pytorch(q, k, v, setting, dropout)
 
     def _by_pytorch(
-        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, setting: Setting, dropout: float
     ) -> Tensor:
+        padding = setting.key_padding
         seen = there = None
         if padding is not None:
             # A sample without any key sees nothing, and gives 0 as everywhere else.
@@ -78,6 +79,7 @@ class FullAttention(Mechanism):
             attn_mask=seen,
             dropout_p=dropout,
             is_causal=self.is_causal,
+            scale=setting.scale,
             enable_gqa=q.shape[1] != k.shape[1],
         )
         return found if there is None else torch.where(there, found, 0.0)

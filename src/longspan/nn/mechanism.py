@@ -31,6 +31,7 @@ class Setting(NamedTuple):
             where nothing did.
         within: the pairs that the layer lets exist, whatever the mechanism asks for, such as those
             of one document; None for all.
+        scale: of the scores, where the layer has one of its own; None is 1/√D.
     """
 
     x: Tensor | None = None
@@ -40,6 +41,7 @@ class Setting(NamedTuple):
     weights: tuple[Weight, ...] = ()
     unturned: Tensor | None = None
     within: Pattern | None = None
+    scale: float | None = None
 
 
 NO_SETTING = Setting()
@@ -107,6 +109,7 @@ class Mechanism(nn.Module):
             asked.pattern,
             weight=(*setting.weights, *asked.weight) or None,
             normalizer=asked.normalizer,
+            scale=setting.scale,
             key_padding=setting.key_padding,
             dropout=setting.dropout if self.training else 0.0,
         )
@@ -125,6 +128,7 @@ class Mechanism(nn.Module):
             asked.pattern,
             weight=(*setting.weights, *asked.weight) or None,
             normalizer=asked.normalizer,
+            scale=setting.scale,
             key_padding=setting.key_padding,
         )
 

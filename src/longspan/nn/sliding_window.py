@@ -194,10 +194,12 @@ class SlidingWindow(Mechanism):
         q = self._heads(self.q_global(x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))))
         dropout = setting.dropout if self.training else 0.0
         if self._few(x, places.shape[1]):
-            rows = self._from_input(q, x, setting.key_padding, dropout)
+            rows = self._from_input(q, x, setting, dropout)
         else:
             k, v = self._heads(self.k_global(x)), self._heads(self.v_global(x))
-            rows = attention(q, k, v, key_padding=setting.key_padding, dropout=dropout)
+            rows = attention(
+                q, k, v, scale=setting.scale, key_padding=setting.key_padding, dropout=dropout
+            )
         index = places[:, None, :, None].expand(rows.shape)
         return y.scatter(2, index, torch.where(there, rows.to(y.dtype), y.gather(2, index)))
 
@@ -220,9 +222,7 @@ class SlidingWindow(Mechanism):
             and all(_is_plain(own) for own in (self.k_global, self.v_global))
         )
 
-    def _from_input(
-        self, q: Tensor, x: Tensor, key_padding: Tensor | None, dropout: float
-    ) -> Tensor:
+    def _from_input(self, q: Tensor, x: Tensor, setting: Setting, dropout: float) -> Tensor:
         """Global rows `(B, H, G, D)` without projections of all tokens, by moving those of keys and
         values to the other side of the sums:
 
@@ -243,8 +243,8 @@ class SlidingWindow(Mechanism):
             asked.reshape(batch, 1, heads * most, self.embed_dim),
             tokens,
             values,
-            scale=size**-0.5,
-            key_padding=key_padding,
+            scale=size**-0.5 if setting.scale is None else setting.scale,
+            key_padding=setting.key_padding,
             dropout=dropout,
         )
         sums = found.reshape(batch, key_heads, each, found.shape[-1])

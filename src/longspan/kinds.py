@@ -18,10 +18,17 @@ def check_fields(kind: type, what: str) -> None:
     """
     own = kind.__dict__.get("__init__")
     if own is None:
-        return
-    _, *parameters = inspect.signature(own).parameters.values()
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    names = [one.name for one in parameters if one.kind not in several]
+        if kind.__init__ is not object.__init__:  # type: ignore[misc]
+            return
+        # A dataclass gets its constructor only after this.
+        told = inspect.get_annotations(kind)
+        names = [
+            name for name, one in told.items() if name[0] != "_" and "ClassVar" not in str(one)
+        ]
+    else:
+        _, *parameters = inspect.signature(own).parameters.values()
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        names = [one.name for one in parameters if one.kind not in several]
     missing = [name for name in names if name not in kind.fields]  # type: ignore[attr-defined]
     if missing:
         raise TypeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -56,6 +57,8 @@ BAD: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {
     "weight holds a pattern": ((Q, K, V), {"weight": [Full()]}, TypeError, "^weight must be a wei"),
     "normalizer is text": ((Q, K, V), {"normalizer": "softmax"}, TypeError, "^normalizer must be"),
     "scale is text": ((Q, K, V), {"scale": "1"}, TypeError, "^scale must be a number"),
+    "scale is NaN": ((Q, K, V), {"scale": math.nan}, ValueError, "^scale must be finite, got nan"),
+    "scale is infinite": ((Q, K, V), {"scale": -math.inf}, ValueError, "^scale must be finite"),
     "scale is a tensor": ((Q, K, V), {"scale": torch.ones(())}, TypeError, "^scale must be a numb"),
     "dropout is 1": (
         (Q, K, V),

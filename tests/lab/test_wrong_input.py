@@ -114,7 +114,8 @@ def test_a_vocabulary_that_does_not_fit(tmp_path: Path) -> None:
     window = {"kind": "LearnedWindow", "mean_reach": 4, "max_reach": 8}
     config = config_in(tmp_path, task=other, model=model, mechanism=window, start=str(run))
     text = fails("run", config, "-o", tmp_path / "runs")
-    assert "tokens" in text and "(290, 16) here and (300, 16)" in text and str(run) in text
+    assert f"{run} has learned other tokens than those of the task squad" in text
+    assert f"task.settings.tokenizer={run / 'stages' / 'train'}" in text
     config = config_in(tmp_path, task=other, model={**model, "vocab": 280}, mechanism=window)
     text = fails("run", config, "-o", tmp_path / "others")
     assert "model.vocab is 280, but the task has 290 tokens" in text

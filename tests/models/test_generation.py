@@ -93,10 +93,34 @@ def test_top_k_and_top_p() -> None:
     assert set(Sampling(temperature=0.0).draw(scores).tolist()) == {0}
 
 
+@pytest.mark.parametrize("temperature", [1e-38, 1e-42, 1e-300])
+def test_the_coldest_draws_are_the_likeliest(temperature: float) -> None:
+    scores = torch.tensor([[3.0, 2.0, 1.0, 0.0], [-1.0, -4.0, float("-inf"), -0.5]])
+    for options in ({}, {"top_k": 2}, {"top_p": 0.5}):
+        own = Sampling(temperature, **options)
+        assert own.draw(scores).tolist() == [0, 3]
+
+
 def test_training_mode_comes_back() -> None:
+    """Of each part: one may have been frozen."""
     made = model().train()
+    made.decoder.blocks[0].eval()
+    before = [part.training for part in made.modules()]
     made.generate(beginning(), 1)
-    assert made.training
+    assert [part.training for part in made.modules()] == before
+
+
+def test_padding_on_the_right_is_refused() -> None:
+    """A sample would go on after a token that is not there."""
+    made, x = model(), beginning()
+    real = torch.tensor([[True, True, True], [True, True, False]])
+    for beams in (1, 2):
+        with pytest.raises(ValueError, match=r"generate: key_padding .* pad on the left"):
+            made.generate(x, 2, key_padding=real, beams=beams)
+    found = made.generate(x.flip(-1), 2, key_padding=real.flip(-1))
+    assert torch.equal(found[1:, 1:], made.generate(x.flip(-1)[1:, 1:], 2))
+    with pytest.raises(TypeError, match="generate: key_padding must be a bool tensor, got an int"):
+        made.generate(x, 2, key_padding=real.long())
 
 
 def test_translation() -> None:
@@ -135,6 +159,25 @@ def test_a_source_text_may_have_global_tokens() -> None:
         x = torch.cat([x, scores[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(found, x)
     assert not torch.equal(found, made.translate(source, 5, begin=0, beams=1))
+
+
+def test_translation_leaves_modes_alone() -> None:
+    made = Translator(
+        Config(vocab=VOCAB, width=16, heads=2, layers=1),
+        lambda layer: Attention(),
+        lambda layer: Attention(Causal()),
+    )
+    made.body.encoder.eval()
+    before = [part.training for part in made.modules()]
+    made.translate(beginning(), 2, begin=0, beams=2)
+    assert [part.training for part in made.modules()] == before
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_all_samples_may_end_early(beams: int) -> None:
+    made, x = model(), beginning()[:1]
+    end = int(made.generate(x, 1, beams=beams)[0, -1])
+    assert made.generate(x, 6, beams=beams, end=end).shape[1] < 9
 
 
 def test_learned_positions_end_in_a_cache_too() -> None:

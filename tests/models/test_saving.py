@@ -14,7 +14,7 @@ from torch import nn
 from longspan.models import Config, Encoder, EncoderDecoder, LanguageModel, Translator, load, save
 from longspan.nn import Attention, BigBird, LearnedWindow, SlidingWindow
 from longspan.patterns import Causal, Window
-from longspan.weights import Alibi, DistanceBias
+from longspan.weights import Alibi, Bias, DistanceBias
 
 pytest.importorskip("safetensors")
 
@@ -110,6 +110,25 @@ def test_tied_weights_stay_tied(tmp_path: Path) -> None:
     assert again.head.embedding.weight is again.decoder.tokens.weight
 
 
+def test_a_parameter_of_all_layers_stays_one(tmp_path: Path) -> None:
+    slopes = nn.Parameter(torch.tensor([0.5, 0.25]))
+    model = LanguageModel(
+        Config(**SIZES), lambda layer: Attention(Causal(), weight=Alibi(slopes))
+    ).eval()
+    save(model, tmp_path)
+    again = load(tmp_path)
+    assert isinstance(again, LanguageModel)
+    assert len(list(again.parameters())) == len(list(model.parameters()))
+    first, second = again.decoder.mechanisms
+    assert isinstance(first.weight_slopes, nn.Parameter)
+    assert first.weight_slopes is second.weight_slopes
+    with torch.no_grad():
+        slopes.mul_(3)
+        first.weight_slopes.mul_(3)
+    tokens = torch.randint(0, 9, (2, 23))
+    assert torch.equal(again(tokens), model(tokens))
+
+
 def test_random_tables_are_stored(tmp_path: Path) -> None:
     model = encoder()
     save(model, tmp_path)
@@ -165,3 +184,17 @@ def test_others_may_read_what_they_may_elsewhere(mask: int, tmp_path: Path) -> N
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o666 & ~mask}
+
+
+def test_views_of_one_tensor(tmp_path: Path) -> None:
+    """A square one and its transpose begin at the same place and have the same shape."""
+    scores, slopes = torch.rand(1, 1, 20, 20), torch.rand(3)
+    model = Encoder(
+        Config(**SIZES),
+        lambda layer: Attention(
+            weight=[Bias(scores.mT if layer else scores), Alibi(slopes[layer : layer + 2])]
+        ),
+    ).eval()
+    save(model, tmp_path)
+    tokens = torch.randint(9, (1, 20))
+    assert torch.equal(load(tmp_path)(tokens), model(tokens))

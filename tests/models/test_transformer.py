@@ -11,8 +11,8 @@ from torch import Tensor
 from longspan.models import Config, Decoder, Encoder, EncoderDecoder, LanguageModel
 from longspan.models.transformer import Mechanisms
 from longspan.nn import Attention, LearnedWindow, MultiheadAttention, SlidingWindow
-from longspan.patterns import Causal, Full, Window
-from longspan.weights import Ramp
+from longspan.patterns import Causal, Full, Global, Window
+from longspan.weights import Bell, Ramp
 
 WIDTH, HEADS = 16, 2
 
@@ -118,6 +118,44 @@ def test_gradients_reach_every_parameter() -> None:
 def test_decoders_are_causal() -> None:
     with pytest.raises(ValueError, match="must be causal, that of layer 0"):
         Decoder(config(), lambda layer: Attention(Window(4, 4)))
+
+
+def test_a_decoder_has_a_memory_or_not() -> None:
+    """Without one its cross-attention would look at the text itself, and ahead."""
+    with pytest.raises(ValueError, match="memory is missing"):
+        Decoder(config(), Causal(), cross=True)(tokens())
+    with pytest.raises(ValueError, match="make the decoder with cross=True"):
+        Decoder(config(), Causal())(tokens(), memory=torch.randn(2, 3, WIDTH))
+
+
+def test_a_cache_that_is_full_stays_as_it_is() -> None:
+    model = Decoder(config(), Causal()).eval()
+    x, cache = tokens(1, 64), model.new_cache()
+    model(x[:, :-2], cache=cache)
+    with pytest.raises(ValueError, match="at most"):
+        model(x[:, :3], cache=cache)
+    found = model(x[:, -2:], cache=cache)
+    torch.testing.assert_close(found, model(x)[:, -2:], atol=1e-5, rtol=1e-5)
+
+
+def test_exempt_pairs_keep_their_places() -> None:
+    """A cache that was cut would have another first token."""
+    weight = Bell(2.0, threshold=0.5, exempt=Global(1))
+    pattern = Causal() & Window(4, 0)
+    model = Decoder(config(), lambda layer: Attention(pattern, weight=weight)).eval()
+    for own in model.parameters():
+        torch.nn.init.normal_(own, std=0.3)
+    x, cache = tokens(1), model.new_cache()
+    steps = [model(x[:, place : place + 1], cache=cache) for place in range(20)]
+    torch.testing.assert_close(torch.cat(steps, 1), model(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 2, 5)])
+@pytest.mark.parametrize("kind", [Encoder, Decoder, LanguageModel])
+def test_tokens_of_another_shape(kind: Any, shape: tuple[int, ...]) -> None:
+    model = kind(config(), Causal())
+    with pytest.raises(ValueError, match=r"tokens must be \(batch, length\), got an int64 tensor"):
+        model(torch.zeros(shape, dtype=torch.int64))
 
 
 def test_one_mechanism_a_layer() -> None:

@@ -85,6 +85,8 @@ WEIGHTS: list[tuple[Pattern, tuple[Weight, ...], int | None]] = [
     (Causal(), (Bell(torch.full((1, 2, 1), 8.0), threshold=0.5),), None),
     (Causal(), (Ramp(torch.tensor([1.0, 2.0]), 1.0),), None),
     (Causal(), (Ramp(1.0, 1.0, exempt=Global(1)),), None),
+    (Causal() & Window(4, 0), (Bell(8.0, threshold=0.5, exempt=Global(1)),), None),
+    (Causal() & Window(4, 0), (Bell(8.0, exempt=BlockWindow(4)),), None),
     (Full(), (Ramp(1.0, 1.0),), None),
     (Causal() & (Window(2, 2) | Global(1)), (Ramp(1.0, 1.0),), None),
 ]
@@ -101,3 +103,32 @@ def test_reaches_of_weights(pattern: Pattern, weights: Any, keys: int | None) ->
     offset = torch.arange(24)[:, None] - torch.arange(24)
     assert not mass[offset >= keys].any()
     assert keys == 1 or mass[offset == keys - 1].all()
+
+
+class Onward(Window):
+    """A window that sees one key more."""
+
+    def contains(self, i: Any, j: Any, n: int, m: int) -> Any:
+        return super().contains(i, j, n, m) | (j == i + 1)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        Onward(3, 0),
+        Causal() & (Window(2, 0) | Random(1, 4)),
+        Causal() & (Window(2, 0) | Global(-1)),
+        Causal() & Global(queries=2, keys=-3),
+        PerHead([Causal(), Causal() & Random(1, 4)]),
+    ],
+    ids=str,
+)
+def test_what_decoders_cannot_have(pattern: Pattern) -> None:
+    """Pairs of a subclass's own, and those that change with every token that comes."""
+    assert not is_causal(pattern)
+    assert keys_remembered(pattern) is None
+
+
+@pytest.mark.parametrize("pattern", [Random(1, 4, length=24), Random(1, 4, table=[[0]] * 6)])
+def test_what_is_drawn_for_a_length_stays(pattern: Pattern) -> None:
+    assert is_causal(Causal() & pattern)

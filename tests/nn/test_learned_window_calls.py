@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan.nn import LearnedWindow, MultiheadAttention, pool_budgets
+from longspan.nn import LearnedWindow, MultiheadAttention, Setting, pool_budgets
 
 
 @pytest.mark.parametrize("reach", [40, 0, -3, math.nan])
@@ -105,3 +105,47 @@ def test_an_empty_batch(budget: Any) -> None:
     start = 4.0 if budget is None else None
     window = LearnedWindow(8, 2, mean_reach=3, max_reach=6, budget=budget, initial_variance=start)
     assert MultiheadAttention(8, 2, window)(torch.randn(0, 5, 8)).shape == (0, 5, 8)
+
+
+def test_nothing_but_shapes() -> None:
+    """On the meta device, where there is no autocast to turn off."""
+    with torch.device("meta"):
+        for options in ({}, {"reads": "stream"}):
+            window = LearnedWindow(32, 4, mean_reach=2, max_reach=4, **options)
+            layer = MultiheadAttention(32, 4, window)
+            assert layer(torch.randn(2, 33, 32)).shape == (2, 33, 32)
+
+
+def test_no_queries_with_padding() -> None:
+    window = LearnedWindow(32, 4, mean_reach=2, max_reach=4)
+    q, k = torch.randn(2, 4, 0, 8), torch.randn(2, 4, 7, 8)
+    real = torch.ones(2, 7, dtype=torch.bool)
+    assert window(q, k, k, Setting(key_padding=real)).shape == (2, 4, 0, 8)
+
+
+@pytest.mark.parametrize("mask", ["key_padding", "global_tokens"])
+def test_masks_are_bool(mask: str) -> None:
+    """Numbers would be taken for places."""
+    window, q = LearnedWindow(32, 4, mean_reach=2, max_reach=4), torch.randn(1, 4, 5, 8)
+    given = Setting()._replace(**{mask: torch.tensor([[1, 0, 0, 0, 0]])})
+    with pytest.raises(TypeError, match=f"{mask} must be a bool tensor"):
+        window(q, q, q, given)
+
+
+def test_a_threshold_that_was_changed_is_another_reach() -> None:
+    """As of a window that is made with it."""
+    options: Any = {"max_reach": 60, "budget": None, "initial_variance": 4.0}
+    changed, made = LearnedWindow(32, 4, **options), LearnedWindow(32, 4, threshold=0.1, **options)
+    changed.threshold = 0.1
+    q = torch.randn(1, 4, 9, 8)
+    for window in (changed, made):
+        window(q, q, q)
+    assert changed.last_reach is not None and made.last_reach is not None
+    assert torch.equal(changed.last_reach, made.last_reach)
+
+
+def test_load_reach_from_a_network_that_is_shared_otherwise() -> None:
+    made = LearnedWindow(32, 4, mean_reach=2, max_reach=4)
+    other = LearnedWindow(32, 4, mean_reach=2, max_reach=4, shared="tokens")
+    with pytest.raises(ValueError, match="must have shared=None as this window has, got 'tokens'"):
+        made.load_reach(other)

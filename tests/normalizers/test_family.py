@@ -109,3 +109,11 @@ def test_alpha_learns() -> None:
 def test_bad_input(make: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+def test_probabilities_are_those_of_alpha() -> None:
+    with pytest.raises(TypeError, match="give alpha"):
+
+        class Halved(Softmax):
+            def probabilities(self, scores: torch.Tensor, exists: torch.Tensor) -> torch.Tensor:
+                return super().probabilities(scores / 2, exists)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -234,6 +237,28 @@ class Faulty(Pattern):
 def test_a_combination_checks_its_parts(pattern: Pattern) -> None:
     with pytest.raises(ValueError, match="Faulty"):
         pattern.check(1, 2, 4, 4)
+
+
+class Listed(Pattern):
+    """Distances of somebody's own."""
+
+    fields = ("distances",)
+
+    def __init__(self, distances: Any) -> None:
+        self.distances = distances
+
+    def contains(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        return torch.isin(i - j, torch.as_tensor(self.distances))[None, None]
+
+
+def test_arrays_cannot_be_compared() -> None:
+    """They have no one truth; tensors and tuples have."""
+    one, other = (Listed(np.array([0, 3])) for _ in range(2))
+    assert one == one
+    for join in (lambda: one == other, lambda: one | other, lambda: {one: 1}.get(other)):
+        with pytest.raises(TypeError, match=r"ndarray .* keep it as a tensor or a tuple"):
+            join()
+    assert Listed((0, 3)) == Listed((0, 3))
 
 
 def mask(heads: int, n: int = 4) -> Mask:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from longspan.patterns import (
     Full,
     Global,
     Mask,
+    Pattern,
     PerHead,
     Random,
     SameDocument,
@@ -208,3 +210,12 @@ def test_counts_of_queries_and_keys(method: str, n: Any, error: type[Exception])
 def test_a_mask_has_one_size() -> None:
     with pytest.raises(ValueError, match="Mask: allowed"):
         Mask(torch.ones(1, 1, 3, 3, dtype=torch.bool)).dense(4)
+
+
+def test_a_dataclass_names_its_fields() -> None:
+    """Two of them would count as the same otherwise."""
+    with pytest.raises(TypeError, match=r"size is missing: write fields = \('size',\)"):
+
+        @dataclass(frozen=True)
+        class Near(Pattern):
+            size: int

@@ -179,62 +179,6 @@ def test_pretrained_and_fine_tuned(tmp_path: Path) -> None:
     assert set(trained.outputs()) == set(range(10))
 
 
-def test_started_from_a_run(tmp_path: Path) -> None:
-    task = Tiny(objective="spans")
-    train(config_for(tmp_path / "a", stage(), mechanism=SLIDING), task=task)
-    own = stage(learning_rate=0.0)
-    second = config_for(tmp_path / "b", own, mechanism=SLIDING, start=str(tmp_path / "a"), seed=9)
-    train(second, task=task)
-    first, found = weights(tmp_path / "a", "train"), weights(tmp_path / "b", "train")
-    assert all(torch.equal(own, first[name]) for name, own in found.items())
-
-
-@pytest.mark.parametrize("mechanism", [LEARNED, SLIDING, {"kind": "FullAttention"}])
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
-def test_started_from_a_run_with_another_mechanism(
-    positions: str, mechanism: Any, tmp_path: Path
-) -> None:
-    """And of longer texts. Nothing has to be said of the model: the run tells."""
-    short, long = Tiny(objective="spans", length=12), Tiny(objective="spans")
-    sizes = {"positions": positions, "hidden": 24}
-    before = {"kind": "FullAttention"}
-    train(config_for(tmp_path / "a", stage(), mechanism=before, model=sizes), task=short)
-    run = RunConfig(
-        task={"name": "tests.training.tiny:Tiny"}, output=str(tmp_path / "b"), seed=5,
-        stages=(stage(learning_rate=0.0),), mechanism=mechanism, start=str(tmp_path / "a"),
-        model={"attention_dropout": 0.0},
-    )  # fmt: skip
-    train(run, task=long)
-    first, found = weights(tmp_path / "a", "train"), weights(tmp_path / "b", "train")
-    own = {name for name in found if ".mechanism." in name}
-    table = "body.positions.weight"
-    same = found.keys() - own - {table}
-    assert same == first.keys() - {table}
-    assert all(torch.equal(found[name], first[name]) for name in same)
-    if positions == "learned":
-        assert torch.equal(found[table], torch.cat([first[table]] * 2)) and len(first[table]) == 12
-    model = load_learner(tmp_path / "b" / "stages" / "train")
-    assert [type(each).__name__ for each in model.mechanisms()] == [mechanism["kind"]] * 2
-    for part in model.layers():
-        window: Any = part.mechanism
-        if isinstance(window, SlidingWindow):
-            for side in "qkv":
-                copied = getattr(window, f"{side}_global").weight
-                assert torch.equal(copied, getattr(part, f"{side}_proj").weight)
-        if isinstance(window, LearnedWindow):
-            assert not window.U_d.any()
-
-
-def test_a_learned_window_that_follows_starts_anew_from_another(tmp_path: Path) -> None:
-    """No budget was there whose factor could be taken on."""
-    task = Tiny()
-    train(config_for(tmp_path / "a", stage(), mechanism={"kind": "FullAttention"}), task=task)
-    second = config_for(
-        tmp_path / "b", stage(steps=1), mechanism=LEARNED, start=str(tmp_path / "a")
-    )
-    assert train(second, task=task)["steps"] == 1
-
-
 @pytest.mark.parametrize("mechanism", [LEARNED, SLIDING, None])
 def test_started_from_a_checkpoint(mechanism: Any, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -406,3 +407,36 @@ def test_gradients_of_the_dense_form(name: str) -> None:
         return own.on_scores(scores, place)
 
     assert torch.autograd.gradcheck(run, leaves)
+
+
+class Squared(Alibi):
+    """Another weight, that has the same slopes."""
+
+    def on_scores(self, scores: Tensor, place: Place) -> Tensor:
+        return scores - self.slopes[:, None, None] * place.offset.to(scores.dtype).square()
+
+
+class Named(Alibi):
+    """The same weight, made in another way."""
+
+    fields = ("slopes", "name")
+
+    def __init__(self, slopes: Tensor, name: str) -> None:
+        super().__init__(slopes)
+        self.name = name
+
+
+def test_a_subclass_is_what_it_says_it_does() -> None:
+    """And not what the class does that it inherits from."""
+    q, k, v = (torch.randn(1, 4, 33, 8) for _ in range(3))
+    slopes = torch.rand(4)
+    wanted = ls.attention(q, k, v, weight=Squared(slopes), backend="reference")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = ls.attention(q, k, v, weight=Squared(slopes))
+    assert torch.equal(found, wanted)
+    with pytest.raises(TypeError, match="has no form for kernels"):
+        ls.attention(q, k, v, weight=Squared(slopes), backend="torch")
+    plain = ls.attention(q, k, v, weight=Alibi(slopes))
+    assert torch.equal(ls.attention(q, k, v, weight=Named(slopes, "own")), plain)
+    assert not torch.allclose(found, plain, atol=1e-2)

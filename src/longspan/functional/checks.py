@@ -4,6 +4,7 @@ reading them is free.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -106,6 +107,8 @@ def check_call(
         if not broadcasts(alpha.numel(), heads):
             raise ValueError(f"normalizer: alpha must have shape ({heads},), got {describe(alpha)}")
     need_number("scale", scale)
+    if not -math.inf < scale < math.inf:
+        raise ValueError(f"scale must be finite, got {scale}")
     need_number("dropout", dropout)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")

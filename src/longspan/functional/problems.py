@@ -91,12 +91,18 @@ def _cuts(weights: tuple[Weight, ...], n: int, device: torch.device) -> tuple[Cu
 
 
 def has_term(weight: Weight) -> bool:
-    """Whether kernels know a weight; one of somebody's own has its dense form alone."""
-    return isinstance(weight, (Bell, Ramp, Bias, DistanceBias, Alibi, RelativePosition))
+    """Whether kernels know a weight; one of somebody's own has its dense form alone, though it may
+    inherit from one that they know.
+    """
+    return weight.form_of in (Bell, Ramp, Bias, DistanceBias, Alibi, RelativePosition)
 
 
 def term_of(weight: Weight, number: int, q: Tensor) -> Term:
     """A weight as tensors."""
+    if not has_term(weight):
+        raise TypeError(
+            f"weight {weight!r} has no form for kernels; backend='reference' takes any weight"
+        )
     if isinstance(weight, Bell):
         return BellTerm(number, _per_query(weight.variance, q), weight.form, weight.normalized)
     if isinstance(weight, Ramp):
@@ -108,12 +114,9 @@ def term_of(weight: Weight, number: int, q: Tensor) -> Term:
         return DistanceTerm(number, table, weight.right)
     if isinstance(weight, Alibi):
         return AlibiTerm(number, weight.slopes)
-    if isinstance(weight, RelativePosition):
-        return RelativeTerm(
-            number, weight.positions, weight.content_bias, weight.position_bias, weight.right
-        )
-    raise TypeError(
-        f"weight {weight!r} has no form for kernels; backend='reference' takes any weight"
+    assert isinstance(weight, RelativePosition)
+    return RelativeTerm(
+        number, weight.positions, weight.content_bias, weight.position_bias, weight.right
     )
 
 

@@ -14,6 +14,7 @@ from ..tasks import Task
 from ..training import RunConfig, build
 from ..training.building import tasks_of
 from ..training.folder import check_data
+from ..training.run import check_reach_sources
 from .records import check_record
 
 __all__ = ["check_plan", "make_places", "settings_said"]
@@ -39,6 +40,7 @@ def check_plan(plan: Plan, folder: Path | None, records: Path | None) -> None:
             tasks, described = made[asked]
             if planned.row not in rows:
                 rows.add(planned.row)
+                check_reach_sources(planned.config)
                 for stage, task in zip(planned.config.stages, tasks, strict=True):
                     build(planned.config, stage, task, tasks)
         if folder is not None:

@@ -18,8 +18,9 @@ from ..tasks.reading import read_object
 from ..tasks.registry import paths_of
 from ..tasks.token_files import hash_of
 from ..training import RunConfig
-from ..training.folder import described_in
+from ..training.folder import described_in, started_from
 from ..training.records import write_json
+from ..training.starting import described_start
 
 __all__ = [
     "Done",
@@ -53,9 +54,13 @@ def kept(folder: Path, planned: Planned) -> Done | None:
 
 
 def check_record(folder: Path, planned: Planned, tasks: Sequence[Mapping[str, Any]]) -> None:
-    """Raises when the record of a run is of other data than these tasks, as they are described."""
+    """Raises when the record of a run is of other data than these tasks, as they are described, or
+    of another start.
+    """
     record = _record(folder, planned)
-    before, here = {} if record is None else record.get("data", {}), data_of(tasks)
+    before = {} if record is None else record.get("data", {})
+    start = described_start(planned.config.start) if before else None
+    here = data_of(tasks) | _start(None if start is None else start["sha256"])
     for name, was in before.items():
         if here.get(name, was) != was:
             raise ValueError(
@@ -88,7 +93,7 @@ def keep(folder: Path, plan: Plan, planned: Planned, run: Path) -> Path:
         "order": plan.line_of(planned.row),
         **({} if planned.published is None else {"published": planned.published}),
         "config": _without_places(planned.config).as_dict(),
-        "data": data_of(described_in(run)),
+        "data": data_of(described_in(run)) | _start(started_from(run)),
         "result": json.loads((run / "result.json").read_text(encoding="utf-8")),
         "metrics": _lines(run / "metrics.jsonl"),
     }
@@ -139,13 +144,34 @@ def _name(planned: Planned) -> str:
 
 def _without_places(config: RunConfig) -> RunConfig:
     """With the names of files and folders, not where they lie."""
-    paths = paths_of(str(config.task["name"]))
-    settings = {
-        name: _names(value) if name in paths else value
-        for name, value in config.task["settings"].items()
-    }
-    task = {**config.task, "data": _names(config.task["data"]), "settings": settings}
-    return replace(config, task=task, start=_names(config.start), output="runs")
+    name = str(config.task["name"])
+    return replace(
+        config,
+        task=_task_without_places(config.task, name),
+        stages=tuple(
+            replace(
+                stage,
+                task=None if stage.task is None else _task_without_places(stage.task, name),
+                reach_from=_names(stage.reach_from),
+            )
+            for stage in config.stages
+        ),
+        start=_names(config.start),
+        output="runs",
+    )
+
+
+def _task_without_places(task: dict[str, Any], name: str) -> dict[str, Any]:
+    """What is said of a task, of that name if it has none of its own."""
+    paths = paths_of(str(task.get("name", name)))
+    found = dict(task)
+    if "data" in task:
+        found["data"] = _names(task["data"])
+    if "settings" in task:
+        found["settings"] = {
+            key: _names(value) if key in paths else value for key, value in task["settings"].items()
+        }
+    return found
 
 
 def data_of(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -174,6 +200,10 @@ def data_of(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {name: own[0] if len(own) == 1 else hash_of(own) for name, own in found.items()}
 
 
+def _start(sha256: str | None) -> dict[str, str]:
+    return {} if sha256 is None else {"start": sha256}
+
+
 def _flat(paths: Any) -> list[Any]:
     if isinstance(paths, str | PurePath):
         return [paths]
@@ -182,7 +212,9 @@ def _flat(paths: Any) -> list[Any]:
 
 def _names(paths: Any) -> Any:
     if isinstance(paths, str | PurePath):
-        return PurePath(paths).name
+        name = PurePath(paths).name
+        # "." and ".." are no names.
+        return name if name not in ("", "..") else Path(paths).resolve().name
     if isinstance(paths, Sequence):
         return [_names(path) for path in paths]
     return paths

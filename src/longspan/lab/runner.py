@@ -22,6 +22,7 @@ from ..training.processes import (
     started_together,
     wait,
 )
+from ..training.starting import check_start
 from .records import Done, keep, kept, path_of
 from .rows import note
 
@@ -146,6 +147,7 @@ def finished(planned: Planned, folder: Path, records: Path | None) -> Done | Non
     if result is None:
         return None
     check_folder(planned.inside(folder), resume=True)
+    check_start(planned.inside(folder))
     return planned, result
 
 

@@ -46,7 +46,10 @@ class Sampling(NamedTuple):
         """One token for each sample, `(B,)`, from scores `(B, vocab)`."""
         if self.temperature == 0:
             return scores.argmax(-1)
-        scores = scores.float() / self.temperature
+        scores = scores.float()
+        # The largest is 0 then, however small the temperature; at 0 it would be 0/0.
+        coldest = torch.finfo(scores.dtype).tiny
+        scores = (scores - scores.amax(-1, keepdim=True)) / max(self.temperature, coldest)
         if self.top_k is not None and self.top_k < scores.shape[-1]:
             least = scores.topk(self.top_k, -1).values[:, -1:]
             scores = scores.masked_fill(scores < least, float("-inf"))
@@ -79,7 +82,8 @@ def generate(
     end: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Tokens `(B, N + steps)`: those given, and what follows.
+    """Tokens `(B, N + steps)`: those given, and what follows; fewer steps if all samples have ended
+    before.
 
     Args:
         next_scores: the model.
@@ -118,7 +122,7 @@ def beam_search(
     length_penalty: float = 1.0,
 ) -> Tensor:
     """The likeliest continuation of each sample that `beams` of them at a time find,
-    `(B, N + steps)`; after its end a sequence repeats `end`.
+    `(B, N + steps)`; after its end a sequence repeats `end`. Fewer steps if all have ended before.
 
     Args:
         next_scores, cache, tokens, steps, end: as for `generate`.
@@ -160,4 +164,4 @@ def beam_search(
         if bool(done.all()):
             break
     best = (total / length.clamp(min=1) ** length_penalty).argmax(-1)
-    return found.view(batch, beams, -1)[torch.arange(batch, device=tokens.device), best]
+    return found.view(batch, beams, found.shape[1])[torch.arange(batch, device=tokens.device), best]

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import need_tensor
+from ..nn.modes import evaluating
 from .cache import Cache
 from .config import Config
 from .generation import beam_search, generate
@@ -46,8 +48,9 @@ class LanguageModel(nn.Module):
         several beams for `generation.beam_search`. Beginnings of different lengths are padded on
         the left.
         """
-        was, cache = self.training, self.decoder.new_cache()
-        padding = key_padding
+        if key_padding is not None:
+            _need_real_ends(key_padding)
+        cache, padding = self.decoder.new_cache(), key_padding
         if padding is not None and beams > 1:
             padding = padding.repeat_interleave(beams, 0)
         first = True
@@ -58,13 +61,23 @@ class LanguageModel(nn.Module):
             first = False
             return self.head(self.decoder(new, key_padding=own, cache=cache)[:, -1])
 
-        self.eval()
-        try:
+        with evaluating(self):
             if beams > 1:
                 return beam_search(next_scores, cache, tokens, steps, beams=beams, **options)
             return generate(next_scores, cache, tokens, steps, **options)
-        finally:
-            self.train(was)
+
+
+def _need_real_ends(key_padding: Tensor) -> None:
+    """Raises when a beginning ends in padding, where values can be read without waiting."""
+    need_tensor("generate: key_padding", key_padding, "bool", (2,))
+    if key_padding.device.type != "cpu":
+        return
+    ends = key_padding[:, -1:]
+    if not bool(ends.all()):
+        raise ValueError(
+            "generate: key_padding must be True for the last token of every sample, which the new "
+            f"ones follow, got False for {int((~ends).sum())} of {len(ends)}; pad on the left"
+        )
 
 
 class Translator(nn.Module):
@@ -92,12 +105,10 @@ class Translator(nn.Module):
         self, tokens: Tensor, steps: int, *, begin: int, key_padding: Tensor | None = None,
         global_tokens: Tensor | None = None, beams: int = 4, **options: Any,
     ) -> Tensor:  # fmt: skip
-        """The target's tokens `(B, 1 + steps)`, from `begin` on; masks as for `EncoderDecoder`, the
-        other options as for `LanguageModel.generate`.
+        """The target's tokens `(B, 1 + steps)`, from `begin` on, or fewer if all samples have ended
+        before; masks as for `EncoderDecoder`, the other options as for `LanguageModel.generate`.
         """
-        was = self.training
-        self.eval()
-        try:
+        with evaluating(self):
             memory = self.body.encoder(tokens, key_padding=key_padding, global_tokens=global_tokens)
             memory = memory.repeat_interleave(beams, 0)
             padding = None if key_padding is None else key_padding.repeat_interleave(beams, 0)
@@ -111,5 +122,3 @@ class Translator(nn.Module):
             if beams > 1:
                 return beam_search(next_scores, cache, start, steps, beams=beams, **options)
             return generate(next_scores, cache, start, steps, **options)
-        finally:
-            self.train(was)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..nn.describing import described, mechanism_from
-from ..nn.storing import Pair, aside
+from ..nn.storing import Pair, aside, share
 from .config import Config
 from .language_model import LanguageModel, Translator
 from .transformer import Decoder, Encoder, EncoderDecoder
@@ -50,7 +50,9 @@ def save(model: nn.Module, folder: str | Path) -> None:
 
 
 def load(folder: str | Path) -> nn.Module:
-    """The model that `save` wrote, in the dtypes that it had, in evaluation mode, on the CPU."""
+    """The model that `save` wrote, in the dtypes that it had, in evaluation mode, on the CPU.
+    A parameter that several layers had together is theirs together again.
+    """
     folder = Path(folder)
     description, path = FILES.describe("load", folder), folder / FILES.description
     kinds = {kind.__name__: kind for kind in STACKS}
@@ -67,6 +69,7 @@ def load(folder: str | Path) -> nn.Module:
         raise ValueError(
             f"load: {folder / FILES.tensors} does not fit its description: {error}"
         ) from None
+    share(model, description["same"])
     return model.eval()
 
 

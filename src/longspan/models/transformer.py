@@ -98,6 +98,15 @@ class _Stack(nn.Module):
         """Those of self-attention, layer by layer."""
         return [block.attention.mechanism for block in self.blocks]  # type: ignore[union-attr,misc]
 
+    def _places(self, tokens: Tensor, before: int = 0) -> Tensor:
+        """Positions `(N,)` of tokens `(B, N)`, after so many before them."""
+        if not isinstance(tokens, Tensor) or tokens.dim() != 2:
+            raise ValueError(
+                f"tokens must be (batch, length), got {describe(tokens)}; of one text give "
+                "tokens[None]"
+            )
+        return torch.arange(before, before + tokens.shape[1], device=tokens.device)
+
     def _embedded(
         self, tokens: Tensor, positions: Tensor, types: Tensor | None = None, *, before: int = 0
     ) -> Tensor:
@@ -163,7 +172,7 @@ class Encoder(_Stack):
             global_tokens: bool `(B, N)`, True for a global one.
             types: int `(B, N)`, below the config's `types`; None is all of type 0.
         """
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        positions = self._places(tokens)
         around = Surroundings(positions, key_padding, global_tokens)
         return self._through(self._embedded(tokens, positions, types), around, None)
 
@@ -183,12 +192,14 @@ class Decoder(_Stack):
                 f"types are of an encoder's tokens: a decoder's config has 0, got {config.types}"
             )
         super().__init__(config, mechanisms, (lambda layer: Attention()) if cross else None)
+        self.cross = cross
         for layer, mechanism in enumerate(self.mechanisms):
             if not mechanism.causal:
                 raise ValueError(
                     f"a decoder's mechanisms must be causal, that of layer {layer} looks ahead: "
                     f"{mechanism}. Mechanisms with causal=True do not, nor does "
-                    "Attention(Causal() & pattern)"
+                    "Attention(Causal() & pattern), unless its pairs change with the length of the "
+                    "text: give Random a length, and name no last tokens as Global(-n) does"
                 )
 
     def new_cache(self) -> Cache:
@@ -209,17 +220,22 @@ class Decoder(_Stack):
         Args:
             key_padding: bool `(B, N)`, True for a real token. Padding on the left counts as
                 positions.
-            memory: an encoder's `(B, L, width)`.
+            memory: an encoder's `(B, L, width)`, of a decoder with `cross`, and of no other.
             memory_padding: bool `(B, L)`.
             cache: tokens before these; it is extended.
         """
+        if (memory is not None) != self.cross:
+            missing = "memory is missing: a decoder with cross=True looks at an encoder's tokens"
+            unasked = "memory has nobody to look at it: make the decoder with cross=True"
+            raise ValueError(f"Decoder: {missing if self.cross else unasked}")
         start = 0 if cache is None else cache.length
-        positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
-        real = key_padding
+        positions = self._places(tokens, start)
+        x, real = self._embedded(tokens, positions, before=start), key_padding
         if cache is not None:
+            # After all that may raise: a cache that was refused more tokens stays as it was.
             real = _remembered(cache, key_padding, tokens)
         around = Surroundings(positions, real, None, memory, memory_padding)
-        return self._through(self._embedded(tokens, positions, before=start), around, cache)
+        return self._through(x, around, cache)
 
 
 def _remembered(cache: Cache, real: Tensor | None, tokens: Tensor) -> Tensor | None:

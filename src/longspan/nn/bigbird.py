@@ -30,8 +30,10 @@ class BigBird(Mechanism):
 
     It is the same function in training and in evaluation and at every length up to `length`: random
     blocks are drawn once, for `length` positions, and the draw is the buffer `table`, in the state
-    dict. A shorter input uses a part of it. Padding at the end changes no real token's output.
-    Blocks are counted from position 0, so padding at the start would shift them.
+    dict. A shorter input uses a part of it. Another draw comes with `load_state_dict` or with a new
+    module; one that is written into the buffer itself is not followed. Padding at the end changes
+    no real token's output. Blocks are counted from position 0, so padding at the start would shift
+    them.
 
     Differs from the paper: one draw for all heads, unless `table` has one for each; the last global
     tokens are counted from the sample's end, where the paper's length is a multiple of the block.

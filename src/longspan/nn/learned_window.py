@@ -151,8 +151,7 @@ class LearnedWindow(Mechanism):
         self.reads, self.stream_dim = reads, stream_dim
         self.biased, self.spread = biased, float(spread)
         self.form, self.normalized, self.sided = form, normalized, sided
-        start = variance_of(mean_reach, threshold) if initial_variance is None else initial_variance
-        self.start_reach = variance_of(1.0, threshold) ** -0.5 * start**0.5
+        start = self.start_reach
         seen = self.head_dim
         if reads == "stream":
             seen = embed_dim if stream_dim is None else stream_dim
@@ -165,7 +164,7 @@ class LearnedWindow(Mechanism):
             nn.init.xavier_uniform_(own)
         # What shares are multiplied by where a sequence must not be looked at as a whole.
         # With a dim: compiled programs forget what they write into a float64 without one.
-        self.register_buffer("factor", torch.tensor([self.start_reach], dtype=torch.float64))
+        self.register_buffer("factor", torch.tensor([start], dtype=torch.float64))
         # Whose factor it is: a list, or it would be a part of this one.
         self._pool = [self]
         self._standing = Standing()
@@ -196,6 +195,13 @@ class LearnedWindow(Mechanism):
     @property
     def causal(self) -> bool:
         return self.is_causal
+
+    @property
+    def start_reach(self) -> float:
+        """How far a token looks whose share is 1, before anything is learned."""
+        if self.initial_variance is None:
+            return self.mean_reach
+        return float(variance_of(1.0, self.threshold) ** -0.5 * self.initial_variance**0.5)
 
     @property
     def follows(self) -> bool:
@@ -399,7 +405,9 @@ class LearnedWindow(Mechanism):
     def load_reach(self, source: LearnedWindow | dict[str, Tensor]) -> None:
         """Takes the network of another window, bit by bit, and freezes it: the second stage.
 
-        Budget, threshold and length may differ; heads may not.
+        Budget, threshold and length may differ; heads, what they read and what they share may not.
+        The network's shares are of variances where there is no budget, and of reaches under one:
+        from one to the other a reach twice as far is four times as far, or the other way round.
         """
         own = source.state_dict() if isinstance(source, LearnedWindow) else source
         if "b_d" in own and self.b_d is None:
@@ -408,12 +416,7 @@ class LearnedWindow(Mechanism):
                 "with biased=True"
             )
         if isinstance(source, LearnedWindow):
-            for name in ("reads", "sided"):
-                if getattr(source, name) != getattr(self, name):
-                    raise ValueError(
-                        f"load_reach: the source must have {name}={getattr(self, name)!r} as this "
-                        f"window has, got {getattr(source, name)!r}"
-                    )
+            self.need_alike("load_reach: the source", source.settings)
         for name, mine in self.network.items():
             if name not in own:
                 raise ValueError(f"load_reach: the source has no {name}, only {sorted(own)}")
@@ -425,6 +428,17 @@ class LearnedWindow(Mechanism):
             with torch.no_grad():
                 mine.copy_(own[name])
             mine.requires_grad_(False)
+
+    def need_alike(self, whose: str, settings: dict[str, Any]) -> None:
+        """Raises unless the network of a window with these settings means here what it does
+        there.
+        """
+        for name in ("reads", "sided", "shared"):
+            mine = getattr(self, name)
+            if settings.get(name, mine) != mine:
+                raise ValueError(
+                    f"{whose} must have {name}={mine!r} as this window has, got {settings[name]!r}"
+                )
 
     def whole_reach(self) -> Tensor:
         """The reach of the last call in whole tokens, as the pairs were cut, int32 `(B, H, N)`; of

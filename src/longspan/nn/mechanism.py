@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import describe, need_int
@@ -134,6 +135,10 @@ class Mechanism(nn.Module):
 
     def _asked(self, q: Tensor, k: Tensor, setting: Setting) -> Asked:
         """What `asks` gives, within what the layer lets exist."""
+        for name in ("key_padding", "global_tokens"):
+            mask = getattr(setting, name)
+            if mask is not None and mask.dtype != torch.bool:
+                raise TypeError(f"{name} must be a bool tensor (B, M), got {describe(mask)}")
         asked = self.asks(q, k.shape[2], setting)
         if not isinstance(asked, Asked):
             raise TypeError(

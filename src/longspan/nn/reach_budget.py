@@ -164,4 +164,4 @@ def _of_queries(mask: Tensor, n: int, before: bool) -> Tensor:
     those before the first key, what is said.
     """
     m = mask.shape[1]
-    return mask[:, -n:] if n <= m else F.pad(mask, (n - m, 0), value=before)
+    return mask[:, m - n :] if n <= m else F.pad(mask, (n - m, 0), value=before)

@@ -21,7 +21,7 @@ def shares_of_queries(q: Tensor, w: Tensor, u: Tensor, shared: str | None) -> Te
     """
     if shared is None and takes_network(q, w, u):
         return window_shares(q, w, u)
-    with torch.autocast(q.device.type, enabled=False):
+    with _without_autocast(q):
         seen = q.new_ones(1, *q.shape[1:2], 1, *q.shape[3:]) if shared == "tokens" else q
         return _exponential(_products(seen, w.float()), u, shared).expand(q.shape[:3])
 
@@ -29,11 +29,16 @@ def shares_of_queries(q: Tensor, w: Tensor, u: Tensor, shared: str | None) -> Te
 def shares_of_stream(x: Tensor, w: Tensor, u: Tensor, shared: str | None) -> Tensor:
     """The same from the layer's input x `(B, N, E)`, with w `(H, E, D)`."""
     heads, width, size = w.shape
-    with torch.autocast(x.device.type, enabled=False):
+    with _without_autocast(x):
         seen = x.new_ones(1, 1, width) if shared == "tokens" else x
         all_heads = w.float().transpose(0, 1).reshape(width, heads * size)
         inner = (seen.float() @ all_heads).unflatten(-1, (heads, size)).transpose(1, 2)
         return _exponential(inner, u, shared).expand(x.shape[0], heads, x.shape[1])
+
+
+def _without_autocast(x: Tensor) -> torch.autocast:
+    """The meta device has no autocast that could be turned off."""
+    return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
 
 
 def _exponential(inner: Tensor, u: Tensor, shared: str | None) -> Tensor:

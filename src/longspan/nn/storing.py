@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["Pair", "aside", "once"]
+__all__ = ["Pair", "aside", "once", "share"]
 
 
 class Pair(NamedTuple):
@@ -94,15 +94,31 @@ def once(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
     """A state dict in which a tensor that has several names has the first one alone, and for the
     other names that one.
     """
-    first: dict[tuple[int, torch.Size], str] = {}
+    first: dict[Any, str] = {}
     found, again = {}, {}
+    stored: set[int] = set()
     for name, tensor in state.items():
-        known = first.setdefault((tensor.data_ptr(), tensor.shape), name)
+        same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        known = first.setdefault(same, name)
         if tensor.numel() and known != name:
             again[name] = known
-        else:
-            found[name] = tensor.contiguous()
+            continue
+        found[name] = tensor.contiguous()
+        place = found[name].untyped_storage().data_ptr()
+        if place in stored:
+            # Another view of what is stored already; a file has no views.
+            found[name] = tensor.clone(memory_format=torch.contiguous_format)
+        stored.add(place)
     return found, again
+
+
+def share(module: nn.Module, again: dict[str, str]) -> None:
+    """Makes parameters one again that `once` stored once; it gave `again`. Buffers stay apart."""
+    own = dict(module.named_parameters(remove_duplicate=False))
+    for name, first in again.items():
+        if name in own and first in own:
+            owner, _, attribute = name.rpartition(".")
+            setattr(module.get_submodule(owner), attribute, own[first])
 
 
 def _errors() -> type[Exception]:

@@ -18,7 +18,8 @@ __all__ = ["Entmax", "Normalizer", "Softmax", "Sparsemax"]
 class Normalizer:
     """Scores to probabilities, over the pairs that exist.
 
-    Every normaliser here is α-entmax for some α: a new one gives its `alpha`.
+    Every normaliser here is α-entmax for some α: a new one gives its `alpha`, and nothing else, for
+    kernels know no more of it.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
@@ -27,6 +28,11 @@ class Normalizer:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "probabilities" in vars(cls):
+            raise TypeError(
+                f"normaliser {cls.__name__}: probabilities would not be called by kernels, which "
+                "know α-entmax alone; give alpha, and leave probabilities as they are"
+            )
         register_kind(cls)
 
     def probabilities(self, scores: Tensor, exists: Tensor) -> Tensor:

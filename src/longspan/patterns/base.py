@@ -387,7 +387,18 @@ def same(a: Any, b: Any) -> bool:
         return type(a) is type(b) and all(map(same, a.values(), b.values()))
     if isinstance(a, (tuple, list)):
         return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and bool(a == b)
+    return type(a) is type(b) and _equal(a, b)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """`a == b` of what is no pattern, tensor or list; an array would compare its entries."""
+    try:
+        return bool(a == b)
+    except ValueError:
+        raise TypeError(
+            f"two patterns cannot be compared by {describe(a)}, which is neither equal nor not: "
+            "keep it as a tensor or a tuple"
+        ) from None
 
 
 def union(a: Pattern, b: Pattern) -> Pattern:

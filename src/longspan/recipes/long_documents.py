@@ -24,6 +24,9 @@ __all__ = ["long_documents"]
 
 WIDE_FIRST = "learned, wide first"
 
+# An eighth of it has room for a question and some text.
+SHORTEST = 1024
+
 
 def long_documents(
     *,
@@ -52,7 +55,7 @@ def long_documents(
         dev: the file to be measured on; None for articles that are kept from `data`.
         start: weights to start from, with their tokenizer; their positions are lengthened.
         reach: tokens to each side, on average.
-        length: tokens of an example.
+        length: tokens of an example, at least 1,024.
         paragraphs: steps of training on paragraphs; 0 for articles alone.
         short_batch: examples at once there.
         steps: of training on articles.
@@ -62,6 +65,11 @@ def long_documents(
         precision: `"bf16"` or `"float32"`.
         seeds: of every row.
     """
+    if length < SHORTEST:
+        raise ValueError(
+            f"long_documents: length must be at least {SHORTEST:,}, of which one row reads an "
+            f"eighth at a time, got {length}"
+        )
     base = answering(
         data=data, dev=dev, start=start, steps=steps, batch=batch, length=length,
         learning_rate=learning_rate, precision=precision, by="article", empty=1,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..paths import expanded
 from ..training import RunConfig, Stage
 from ..training.config import Precision
-from ..training.folder import is_run, last_stage
 from ..training.saving import described_model
+from ..training.starting import is_run, stage_of
 
 __all__ = [
     "answering",
@@ -60,7 +61,7 @@ def answering(
     if dev is not None:
         own["dev"] = dev
     if start is not None:
-        own["tokenizer"] = str(last_stage(expanded(start))) if _is_run(start) else start
+        own["tokenizer"] = str(_without_reach(start)) if is_run(start) else start
     stage = Stage(
         steps=steps, batch=batch, learning_rate=learning_rate, reach_rate=REACH_RATE,
         record_every=max(steps // 50, 1), by_length=True,
@@ -80,15 +81,25 @@ def heads_of(start: str | None) -> int:
     """How many heads the layers of a model have, as far as a folder tells."""
     if start is None:
         return SMALL["heads"]
-    if _is_run(start):
-        return int(described_model(last_stage(expanded(start)))["config"]["heads"])
+    if is_run(start):
+        return int(described_model(stage_of(start))["config"]["heads"])
     path = expanded(start) / "config.json"
     told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return int(told.get("num_attention_heads", HEADS))
 
 
-def _is_run(start: str) -> bool:
-    return is_run(str(expanded(start)))
+def _without_reach(start: str) -> Path:
+    """The folder of a run's model, which has not learned how far to look: some rows would begin
+    with what the others have to learn, and a fixed reach would be none.
+    """
+    stage = stage_of(start)
+    stacks = described_model(stage)["mechanisms"]
+    if any(own["kind"] == "LearnedWindow" for stack in stacks for own in stack):
+        raise ValueError(
+            f"start: {start} has learned windows, and this recipe compares learning them with not "
+            "doing so: start from a run without them, with full attention or fixed windows"
+        )
+    return stage
 
 
 def with_settings(config: RunConfig, **settings: Any) -> RunConfig:

@@ -56,6 +56,8 @@ def scales(
         data=data, dev=dev, start=start, steps=short_steps, batch=short_batch, length=short,
         learning_rate=learning_rate, precision=precision, dev_questions=dev_questions,
     )  # fmt: skip
+    if len(set(lengths)) != len(lengths):
+        raise ValueError(f"scales: lengths must be another for every stage, got {list(lengths)}")
     if len(batches) != len(lengths):
         raise ValueError(
             f"scales: batches must be one for each of the {len(lengths)} lengths, got "

@@ -6,7 +6,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,20 +18,17 @@ from ..nn.describing import KINDS, mechanism_from
 from ..patterns.expressions import parse_pattern
 from ..tasks import Task, make
 from .config import RunConfig
-from .folder import is_run, last_stage
 from .learner import Learner
 from .naming import check_keys
 from .objectives import Objective, objective_of
-from .saving import described_model
+from .saving import carry_over, described_model
 from .stage import Stage
+from .starting import check_tokens, is_run, stage_of
 
 __all__ = ["build", "objective_for", "sizes_of", "tasks_of"]
 
 # What describes a fixed combination, all together.
 DESCRIBED = ("text", "ints", "floats", "tensors")
-
-# Sizes that follow from the tasks.
-FOLLOWS = ("vocab", "length")
 
 # Kinds of checkpoints of transformers that a run can start from.
 BERTS = ("bert", "roberta", "xlm-roberta", "camembert")
@@ -88,10 +84,11 @@ def sizes_of(config: RunConfig, tasks: list[Task]) -> Config:
     task.
     """
     asked = dict(config.model)
-    if is_run(config.start):
-        theirs = described_model(last_stage(Path(str(config.start))))["config"]
-        # Tokens have to be numbered as theirs are, which this task says; positions may be more.
-        asked = {name: own for name, own in theirs.items() if name not in FOLLOWS} | asked
+    if config.start is not None and is_run(config.start):
+        check_tokens(config.start, tasks)
+        theirs = described_model(stage_of(config.start))["config"]
+        # Positions may be more.
+        asked = {name: own for name, own in theirs.items() if name != "length"} | asked
     vocabulary, length = max(own.vocabulary for own in tasks), max(own.length for own in tasks)
     asked.setdefault("vocab", vocabulary)
     asked.setdefault("length", length)
@@ -109,8 +106,8 @@ def sizes_of(config: RunConfig, tasks: list[Task]) -> Config:
 
 
 def build(config: RunConfig, stage: Stage, task: Task, tasks: list[Task]) -> Learner:
-    """The model of a stage with its initial weights, which follow from the seed: those of the body
-    are the same whatever the mechanism.
+    """The model of a stage with its initial weights: those that the run starts from, or such as
+    follow from the seed, of which those of the body are the same whatever the mechanism.
     """
     objective = objective_for(task)
     if config.start is not None and not is_run(config.start):
@@ -130,6 +127,8 @@ def build(config: RunConfig, stage: Stage, task: Task, tasks: list[Task]) -> Lea
         body = Encoder(sizes, mechanisms(False))
     learner = Learner(body, objective)
     _draw(learner, config.seed)
+    if config.start is not None:
+        carry_over(learner, stage_of(config.start))
     return learner
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..nn.modes import evaluating
 from ..tasks import Task
 from .learner import Learner, on_device
 from .measuring import COUNTED, Pairs, watched
@@ -39,15 +40,14 @@ def outputs_of(
     Args:
         told: how many of how many examples of this process are done.
     """
-    was, objective = learner.training, learner.objective
+    objective = learner.objective
     own = _by_length(task.lengths(split), numbers)[process_number() :: process_count()]
     outputs: dict[int, Any] = {}
     total, count = 0.0, 0
     pairs = Pairs()
     starts = range(0, len(own), batch)
     every, each = max(1, len(starts) // COUNTED), max(1, COUNTED // max(len(starts), 1))
-    learner.eval()
-    with learner.autocast():
+    with evaluating(learner), learner.autocast():
         for turn, first in enumerate(starts):
             given = task.batch(own[first : first + batch], split)
             count += objective.count(given)
@@ -62,7 +62,6 @@ def outputs_of(
             outputs |= objective.decoded(learner, scores, there)
             if told is not None:
                 told(min(first + batch, len(own)), len(own))
-    learner.train(was)
     if process_count() > 1:
         parts = gathered([[number, own] for number, own in outputs.items()], device)
         outputs = {number: objective.restored(own) for part in parts for number, own in part}

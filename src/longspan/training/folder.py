@@ -29,8 +29,8 @@ __all__ = [
     "claimed",
     "described_in",
     "finished",
-    "is_run",
     "last_stage",
+    "started_from",
 ]
 
 CURE = "put it back, begin anew with --fresh, or name another folder"
@@ -169,16 +169,26 @@ def _other_data(folder: Path, task: dict[str, Any], what: str) -> ValueError:
 
 def described_in(folder: Path) -> list[dict[str, Any]]:
     """The tasks that the run in a folder was begun with."""
+    tasks: list[dict[str, Any]] = _described(folder).get("tasks", [])
+    return tasks
+
+
+def started_from(folder: Path) -> str | None:
+    """The hash of the weights that the run in a folder was begun with."""
+    found: str | None = (_described(folder).get("start") or {}).get("sha256")
+    return found
+
+
+def _described(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
-        return []
+        return {}
     try:
         described = read_object(path).get("described")
     except ValueError:
         # Who goes on with that run is told.
-        return []
-    tasks: list[dict[str, Any]] = described.get("tasks", []) if isinstance(described, dict) else []
-    return tasks
+        return {}
+    return described if isinstance(described, dict) else {}
 
 
 def _changed(was: dict[str, Any], now: dict[str, Any]) -> str:
@@ -218,11 +228,6 @@ def _changed_files(was: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]])
         if told in gone:
             return f"{own['path']} was read, and is not now"
     return "its files are in another order"
-
-
-def is_run(start: str | None) -> bool:
-    """Whether weights to start from are those of a run, and not of transformers."""
-    return start is not None and (Path(start) / "stages").is_dir()
 
 
 def last_stage(run: Path) -> Path:

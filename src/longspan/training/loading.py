@@ -254,6 +254,11 @@ def load(
     described = _found(config["described"]["tasks"][number], config["described"].get("from"))
     if data is not None:
         described["data"] = data
+    named = described["settings"].get("tokenizer")
+    if named is not None and not _is_there(expanded(named)):
+        # The same tokens lie beside the model.
+        described["settings"]["tokenizer"] = str(stage)
+        described.pop("tokenizer", None)
     chosen = {} if result is None else result.get("chosen") or {}
     model = load_learner(stage).to(device)
     if task is not None:

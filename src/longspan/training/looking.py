@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..nn import Mechanism, Setting
+from ..nn.modes import evaluating
 from ..tasks import Task
 from .learner import Learner, on_device
 from .measuring import watched
@@ -30,13 +31,10 @@ def looks(learner: Learner, task: Task, device: torch.device) -> dict[str, Any] 
     if number is None:
         return None
     batch, padded = on_device(task.batch([number], "dev"), device)
-    was = learner.training
-    learner.eval()
-    with watched(learner) as seen, learner.autocast():
+    with evaluating(learner), watched(learner) as seen, learner.autocast():
         scores = learner.objective.scores(learner, batch, padded)
         said = learner.objective.decoded(learner, scores, batch)
     layers = [_layer(mechanism, *inputs) for mechanism, inputs in seen]
-    learner.train(was)
     tokens = batch.tokens[0] if batch.source is None else batch.source["tokens"][0]
     n, marked = len(tokens), batch.global_tokens
     alone = batch.source is None

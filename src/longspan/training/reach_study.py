@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import need_int
 from ..nn import LearnedWindow
+from ..nn.modes import evaluating
 from ..tasks import Batch, Task
 from .learner import Learner, on_device
 from .reach_labels import LEVELS, NONE, labels_of
@@ -65,9 +66,7 @@ def study_reach(
     if lengths is not None:
         numbers.sort(key=lambda number: -lengths[number])
     sums: list[LayerSums] = []
-    was = learner.training
-    learner.eval()
-    with learner.autocast():
+    with evaluating(learner), learner.autocast():
         for first in range(0, len(numbers), batch):
             given = task.batch(numbers[first : first + batch], "dev")
             labels = labels_of(task, given)
@@ -87,7 +86,6 @@ def study_reach(
                 own.add(window.last_reach.transpose(0, 1).flatten(1)[:, places], flat)
             if told is not None:
                 told(min(first + batch, len(numbers)), len(numbers))
-    learner.train(was)
     if not sums or not sums[0].tokens:
         raise ValueError("reaches: all tokens of the dev examples are global: none has a reach")
     return {

@@ -20,15 +20,7 @@ from .accelerating import accelerator_for, is_split, wrapped
 from .building import build, tasks_of
 from .config import RunConfig
 from .evaluating import Evaluation, evaluate
-from .folder import (
-    TakenError,
-    check_data,
-    check_folder,
-    claimed,
-    finished,
-    is_run,
-    last_stage,
-)
+from .folder import TakenError, check_data, check_folder, claimed, finished
 from .learner import Learner
 from .looking import looks
 from .loop import Place, Stepper, run_steps
@@ -40,9 +32,10 @@ from .records import Metrics, clean, finite, write_json
 from .saving import carry_over, save_learner, take_reach
 from .sharding import sharding_asked, unsharded, whole_state
 from .stage import Stage
+from .starting import check_start, described_start, is_run, stage_of
 from .tensorboard import Board, need_tensorboard
 
-__all__ = ["train"]
+__all__ = ["check_reach_sources", "train"]
 
 
 def train(config: RunConfig, *, resume: bool = False, task: Task | None = None) -> dict[str, Any]:
@@ -116,7 +109,8 @@ class _Run:
         self.done = finished(self.folder) if resume else None
         self.from_path: Path | None = None
         check_folder(config, resume)
-        _check_reach_sources(config)
+        check_start(config)
+        check_reach_sources(config)
         if config.tensorboard:
             need_tensorboard()
         # Nobody writes before everybody has looked.
@@ -158,6 +152,7 @@ class _Run:
     def _described(self) -> dict[str, Any]:
         tasks = [own.describe() for own in self.tasks]
         found = {"tasks": tasks, "processes": process_count(), "versions": versions()}
+        found["start"] = described_start(self.config.start)
         found["split"] = sharding_asked() and process_count() > 1
         # Where paths that are not absolute begin.
         found["from"] = str(Path.cwd())
@@ -227,8 +222,6 @@ class _Run:
         """The model of a stage, with the weights that it starts from."""
         learner = build(self.config, stage, task, self.tasks)
         before = self.config.stages[number - 1].name if number else None
-        if is_run(self.config.start) and (number == 0 or stage.fresh):
-            carry_over(learner, last_stage(Path(str(self.config.start))))
         if before is not None and not stage.fresh:
             carry_over(learner, self._kept(before))
         if stage.reach_from is not None:
@@ -246,7 +239,7 @@ class _Run:
         assert stage.reach_from is not None
         if any(own.name == stage.reach_from for own in self.config.stages):
             return self._kept(stage.reach_from)
-        return last_stage(Path(stage.reach_from))
+        return stage_of(stage.reach_from)
 
     def _evaluate(
         self, running: _Running, stage: Stage, shown: Shown | None = None
@@ -306,7 +299,7 @@ class _Run:
         return {**result, **finite(result)}
 
 
-def _check_reach_sources(config: RunConfig) -> None:
+def check_reach_sources(config: RunConfig) -> None:
     """Raises when a stage takes its reach from nowhere, before the stages before it are trained."""
     before: list[str] = []
     for stage in config.stages:

@@ -12,7 +12,7 @@ from ..models import Config
 from ..models.saving import STACKS
 from ..nn import LearnedWindow, MultiheadAttention
 from ..nn.describing import described, mechanism_from
-from ..nn.storing import Pair
+from ..nn.storing import Pair, share
 from ..tasks import Task
 from .learner import Learner
 from .objectives import objective_of
@@ -78,6 +78,7 @@ def load_learner(folder: Path) -> Learner:
     body = kinds[description["kind"]](Config(**description["config"]), *stacks)
     learner = Learner(body, objective_of(description["objective"], description["settings"]))
     learner.load_state_dict(tensors)
+    share(learner, description["same"])
     return learner.eval()
 
 
@@ -93,6 +94,7 @@ def carry_over(learner: Learner, folder: Path) -> None:
         raise ValueError(
             f"{folder} has a model of kind {description['kind']}, and the stage needs {kind}"
         )
+    _check_windows(learner, description, folder)
     same_head = description["objective"] == learner.objective.name
     for name, mine in learner.state_dict().items():
         if name.endswith(".table") or (name.startswith("head.") and not same_head):
@@ -108,7 +110,8 @@ def carry_over(learner: Learner, folder: Path) -> None:
             there = "nothing" if theirs is None else tuple(theirs.shape)
             raise ValueError(
                 f"{name} is of shape {tuple(mine.shape)} here and {there} in {folder}: the models "
-                "differ; a stage with fresh=True takes no more than the reach networks"
+                "differ; make them of the same sizes, or begin the stage with fresh=True, which "
+                "takes no more than the reach networks of the stage before it"
             )
         with torch.no_grad():
             mine.copy_(theirs)
@@ -119,6 +122,14 @@ def carry_over(learner: Learner, folder: Path) -> None:
             if not its.keys() & tensors.keys():
                 part.copy_projections()
     _rescale(learner, description)
+
+
+def _check_windows(learner: Learner, description: dict[str, Any], folder: Path) -> None:
+    """Raises unless the networks of learned windows mean what they meant there."""
+    before = [own for stack in description["mechanisms"] for own in stack]
+    for own, was in zip(learner.mechanisms(), before, strict=False):
+        if isinstance(own, LearnedWindow) and was["kind"] == "LearnedWindow":
+            own.need_alike(f"the learned windows of {folder}", was)
 
 
 def _rescale(learner: Learner, description: dict[str, Any]) -> None:
@@ -132,7 +143,8 @@ def _rescale(learner: Learner, description: dict[str, Any]) -> None:
 
 def take_reach(learner: Learner, folder: Path, *, frozen: bool) -> None:
     """Gives learned windows the reach networks of another model, bit by bit."""
-    _, tensors = read(folder)
+    description, tensors = read(folder)
+    _check_windows(learner, description, folder)
     windows = _windows(learner)
     if not windows:
         raise ValueError("reach_from: the model has no learned window")

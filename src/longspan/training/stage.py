@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from ..errors import describe, need_bool, need_int, need_number, need_text
+from ..paths import expanded
 from .naming import check_keys, need_names
 
 __all__ = ["Stage"]
@@ -134,6 +135,8 @@ class Stage:
             need_names(f"Stage {self.name!r}: task.settings", self.task.get("settings", {}))
         if self.reach_from is not None:
             need_text(f"Stage {self.name!r}: reach_from", self.reach_from)
+            if self.reach_from.startswith("~"):
+                object.__setattr__(self, "reach_from", str(expanded(self.reach_from)))
         self._check_lists()
 
     def _check_lists(self) -> None:

@@ -45,10 +45,15 @@ class Weight:
     learned: ClassVar[tuple[str, ...]] = ()
     exempt: Pattern | None = None
 
+    # The class whose dense form this is: the nearest that says what such a weight does.
+    form_of: ClassVar[type[Weight]]
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_fields(cls, "weight")
         register_kind(cls)
+        owner = next(one for one in cls.__mro__ if one is Weight or _acts(one))
+        cls.form_of = owner if issubclass(owner, Weight) and owner is not Weight else cls
 
     def check(self, batch: int, heads: int, n: int, m: int, d: int) -> None:
         """Raises when the weight does not fit a problem of this size."""
@@ -77,6 +82,12 @@ class Weight:
             for name, value in zip(self.fields, self.values(), strict=True)
         )
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _acts(kind: type) -> bool:
+    """Whether a class has a method of its own that says what a weight does."""
+    own = [name for name, value in vars(kind).items() if callable(value)]
+    return any(name[:1] != "_" and name not in ("check", "values") for name in own)
 
 
 def check_exempt(name: str, exempt: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,102 @@ def test_how_far_the_encoder_looks() -> None:
 def mask_of(texts: dict[str, Tensor]) -> dict[str, Tensor]:
     """Without what the decoder reads."""
     return {name: own for name, own in texts.items() if not name.startswith("decoder")}
+
+
+SMALL: dict[str, Any] = dict(
+    vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+)
+
+
+def bert_to_bert() -> Any:
+    """Of two models, each of which knows nothing of the other."""
+    torch.manual_seed(0)
+    read = transformers.BertConfig(**SMALL)
+    write = transformers.BertConfig(**SMALL, is_decoder=True, add_cross_attention=True)
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(read, write)
+    return transformers.EncoderDecoderModel(config).eval()
+
+
+def t5gemma() -> Any:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = dict(
+        **SMALL, num_key_value_heads=2, head_dim=8, attn_logit_softcapping=None,
+        final_logit_softcapping=None, sliding_window=64, pad_token_id=0,
+    )  # fmt: skip
+    part = transformers.T5GemmaModuleConfig
+    config = transformers.T5GemmaConfig(encoder=part(**sizes), decoder=part(**sizes), vocab_size=40)
+    return transformers.T5GemmaForConditionalGeneration(config).eval()
+
+
+@pytest.mark.parametrize("make", [bert_to_bert, t5gemma])
+def test_a_decoder_is_known_by_its_place(make: Any) -> None:
+    """Also where its layers' config does not say so; global tokens are not its."""
+    made = make()
+    use(made, Window(3, 3))
+    held = [getattr(layer, "longspan", None) is not None for layer in attention_layers(made)]
+    assert held == [True, True, False, False]
+    use(made, Window(3, 0), layers=[2, 3])
+    without = logits(made)
+    assert not torch.equal(logits(made, global_tokens=marked(text())), without)
+    found = deepcopy(made)
+    use(found, Window(3, 3), global_tokens=marked)
+    assert torch.equal(logits(found), logits(made, global_tokens=marked(text())))
+    restore(found)
+    assert not any("longspan" in name for part in found.modules() for name in vars(part))
+
+
+@pytest.mark.parametrize("kind", ["PegasusX", "BigBirdPegasus"])
+def test_an_encoder_that_cannot_be_reached(kind: str) -> None:
+    """Its decoder is not taken in its place, but where its layers are named."""
+    torch.manual_seed(0)
+    sizes = {name: own for name, own in SIZES.items() if name != "forced_eos_token_id"}
+    made = getattr(transformers, f"{kind}Model")(
+        getattr(transformers, f"{kind}Config")(**sizes, block_size=8)
+    ).eval()
+    for mechanism in (Window(3, 3), Window(3, 0)):
+        with pytest.raises(ValueError, match=r"the encoder of .* by layers=range\(3\)"):
+            use(made, mechanism)
+    assert made.config._attn_implementation != "longspan"
+    use(made, Window(3, 0), layers=range(3))
+    use(made.get_decoder(), Window(2, 0))
+
+
+def test_a_bias_of_an_unknown_kind_is_told_before_a_call() -> None:
+    sizes: dict[str, Any] = dict(
+        vocab_size=40, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_decoder_layers=2,
+        num_heads=4, num_experts=2, pad_token_id=0, eos_token_id=2, decoder_start_token_id=1,
+    )  # fmt: skip
+    made = transformers.SwitchTransformersModel(transformers.SwitchTransformersConfig(**sizes))
+    with pytest.raises(ValueError, match="SwitchTransformersAttention adds a bias by distance"):
+        use(made, Window(3, 3))
+    assert made.config._attn_implementation != "longspan"
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("kind", ["t5", "umt5"])
+def test_gradient_checkpointing_of_a_bias(kind: str, reentrant: bool) -> None:
+    """The bias that the first layer makes for all of them gets the gradients of all."""
+    grads = []
+    for checkpointed in (False, True):
+        made = model(kind)
+        use(made, Window(5, 5))
+        made.train()
+        for part in made.modules():
+            if hasattr(part, "dropout") and isinstance(part.dropout, float):
+                part.dropout = 0.0
+            if isinstance(part, torch.nn.Dropout):
+                part.p = 0.0
+        made.enable_input_require_grads()
+        if checkpointed:
+            made.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        logits(made).sin().sum().backward()
+        grads.append({name: one.grad for name, one in made.named_parameters()})
+    compared = 0
+    for name, wanted in grads[0].items():
+        if wanted is not None:
+            torch.testing.assert_close(grads[1][name], wanted, atol=2e-3, rtol=1e-3)
+            compared += "relative_attention_bias" in name
+    assert compared >= 2
 
 
 T5_KINDS = [kind for kind in KINDS if "t5" in kind]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from copy import copy, deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from longspan.hf import restore, use
+from longspan.hf import check, restore, use
 from longspan.hf.layers import attention_layers
 from longspan.nn import Attention, BigBird, LearnedWindow, SlidingWindow
 from longspan.patterns import Causal, Full, Global, Pattern, Window
@@ -133,6 +134,87 @@ def test_global_rows_have_the_scale_of_the_model() -> None:
     real = padding("right").bool()
     close(hidden(made, tokens(), padding("right"))[real], wanted[real])
     assert not torch.allclose(wanted[real], hidden(model("bert"), tokens())[real], atol=1e-3)
+
+
+ESM: dict[str, Any] = dict(
+    vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, mask_token_id=3,
+    intermediate_size=48, max_position_embeddings=48, pad_token_id=0, token_dropout=False,
+    position_embedding_type="absolute",
+)  # fmt: skip
+WHISPER: dict[str, Any] = dict(
+    vocab_size=40, d_model=32, encoder_layers=2, decoder_layers=1, encoder_attention_heads=4,
+    decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, num_mel_bins=8,
+    max_source_positions=19, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    decoder_start_token_id=1,
+)  # fmt: skip
+
+
+def scaled_by_itself(kind: str) -> tuple[Any, dict[str, Any]]:
+    """A model whose layers scale, or do not scale, their queries by themselves; and its inputs."""
+    torch.manual_seed(0)
+    inputs: dict[str, Any] = dict(input_ids=tokens(), attention_mask=padding("right"))
+    if kind == "esm":
+        made = transformers.EsmModel(transformers.EsmConfig(**ESM, attn_implementation="eager"))
+    elif kind == "whisper":
+        config = transformers.WhisperConfig(**WHISPER, attn_implementation="eager")
+        made = transformers.WhisperModel(config).get_encoder()
+        inputs = dict(input_features=torch.randn(2, 8, 38))
+    else:
+        made = model("bert")
+        for layer in attention_layers(made):
+            layer.scaling = 1.0
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=0.3)
+    return made.eval(), inputs
+
+
+@pytest.mark.parametrize("kind", ["esm", "whisper", "none at all"])
+def test_layers_that_hand_on_a_scale_of_1(kind: str) -> None:
+    """Queries that were scaled before, and queries that never are, in rows of all projections."""
+    made, inputs = scaled_by_itself(kind)
+    real = padding("none" if kind == "whisper" else "right").bool()
+    wanted = made(**inputs).last_hidden_state[real]
+    everything = torch.ones(2, 19, dtype=torch.bool)
+    use(made, SlidingWindow(32, 4, left=2))
+    near = made(**inputs).last_hidden_state[real]
+    assert not torch.allclose(near, wanted, atol=1e-2)
+    close(made(**inputs, global_tokens=everything).last_hidden_state[real], wanted)
+    use(made, SlidingWindow(32, 4, left=19))
+    close(made(**inputs).last_hidden_state[real], wanted)
+    use(made, LearnedWindow(32, 4, mean_reach=1e6, max_reach=2_000_000))
+    close(made(**inputs).last_hidden_state[real], wanted)
+
+
+def test_a_mechanism_reads_queries_as_they_were_projected() -> None:
+    made, inputs = scaled_by_itself("whisper")
+    layer, read = attention_layers(made)[0], []
+    use(made, LearnedWindow(32, 4, mean_reach=3, max_reach=6))
+    layer.longspan.register_forward_pre_hook(lambda own, args: read.append(args[0]))
+    layer.q_proj.register_forward_hook(lambda own, args, y: read.append(y))
+    made(**inputs)
+    close(read[1], read[0].unflatten(-1, (4, 8)).transpose(1, 2))
+
+
+@pytest.mark.parametrize("name", ["q_norm", "k_layernorm", "query_layernorm", "qk_norm", "q_ln"])
+def test_norms_after_projections_are_refused(name: str) -> None:
+    """Rows with copies of the projections would miss them; unless they are none, or the
+    projections were set.
+    """
+    made = model("bert")
+    layer = attention_layers(made)[1]
+    layer.add_module(name, nn.LayerNorm(8))
+    with pytest.raises(ValueError, match=rf"layer 1 of Bert.*\({name}\).*global_projections="):
+        use(made, SlidingWindow(32, 4, left=2))
+    assert made.config._attn_implementation == "eager"
+    use(made, SlidingWindow(32, 4, left=2, global_projections=False))
+    use(made, SlidingWindow(32, 4, left=2), layers=[0])
+    window = SlidingWindow(32, 4, left=2)
+    window.copy_projections(*(nn.Linear(32, 32) for _ in range(3)))
+    use(made, window)
+    setattr(layer, name, nn.Identity())
+    use(made, SlidingWindow(32, 4, left=2))
 
 
 def test_projections_of_three_in_one() -> None:
@@ -339,6 +421,74 @@ def test_a_model_that_keeps_them_to_itself() -> None:
     use(made, Window(2, 2), global_tokens=lambda input_ids: some())
     with pytest.raises(ValueError, match="does not hand them down"):
         hidden(made, tokens())
+
+
+def siglip() -> Any:
+    """A model that takes what it does not know, and drops it."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    config = transformers.SiglipVisionConfig(
+        **sizes, intermediate_size=48, image_size=32, patch_size=8
+    )
+    return transformers.SiglipVisionModel(config).eval()
+
+
+def test_tokens_of_a_call_that_a_model_drops(tmp_path: Path) -> None:
+    """Every time, and not in calls without them; also in copies, and in what was saved."""
+    made, image = siglip(), torch.randn(2, 3, 32, 32)
+    given = torch.ones(2, 16, dtype=torch.bool)
+    use(made, Window(1, 1))
+    alone = made(pixel_values=image).last_hidden_state
+    torch.save(made, tmp_path / "made.pt")
+    loaded = torch.load(tmp_path / "made.pt", weights_only=False)
+    for own in (made, deepcopy(made), loaded):
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"Siglip.* does not hand them down to its Siglip"):
+                own(pixel_values=image, global_tokens=given)
+            assert torch.equal(own(pixel_values=image).last_hidden_state, alone)
+        own(pixel_values=image, global_tokens=None)
+    restore(made)
+    assert not any("longspan" in name for part in made.modules() for name in vars(part))
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in made.modules())
+    made(pixel_values=image, global_tokens=given)
+
+
+def test_a_model_inside_another_that_drops_them() -> None:
+    """Whichever of the two was given to `use`; the inner one by itself takes them."""
+    outer = transformers.BertForMaskedLM(model("bert").config).eval()
+    inner, ids = outer.bert, tokens()
+
+    def dropping(*args: Any, global_tokens: Tensor | None = None, **kwargs: Any) -> Any:
+        return inner(*args, **kwargs)
+
+    use(inner, Window(2, 2))
+    use(outer, Window(2, 2))
+    forward, outer.forward = outer.forward, dropping
+    with pytest.raises(ValueError, match="BertForMaskedLM was given global tokens"):
+        outer(ids, global_tokens=some())
+    inner(ids, global_tokens=some())
+    outer(ids)
+    outer.forward = forward
+    outer(ids, global_tokens=some())
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_layer_that_is_computed_again_raises_nothing(reentrant: bool) -> None:
+    """Of a call without global tokens, after one that has them."""
+    made = model("bert").train()
+    use(made, Window(2, 2))
+    made.enable_input_require_grads()
+    made.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    first = hidden(made, tokens())
+    second = hidden(made, tokens(), global_tokens=some())
+    (first + second).sum().backward()
+
+
+def test_a_check_leaves_nothing_behind() -> None:
+    made = model("bert")
+    check(made, Window(2, 2), [tokens()], repeats=1)
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in made.modules())
+    assert not any("longspan" in name for part in made.modules() for name in vars(part))
 
 
 def test_errors() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,54 @@ def test_a_model_with_a_head() -> None:
     restore(copied)
     use(made, lambda layer: None)
     close(said(made), before)
+
+
+HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")
+
+
+def headed(name: str) -> Any:
+    torch.manual_seed(0)
+    made = getattr(transformers, f"MPNetFor{name}")(config("mpnet")).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=0.3)
+    return made
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_global_tokens_come_through_a_head(name: str, tmp_path: Path) -> None:
+    """Which does not know of them; before those that a function finds, and for one call."""
+    made, ids = headed(name), tokens()
+    wanted = made(ids)[0]
+    use(made, Window(1, 1))
+    alone = made(ids)[0]
+    assert not torch.allclose(alone, wanted, atol=1e-3)
+    everything = torch.ones_like(ids).bool()
+    close(made(ids, global_tokens=everything)[0], wanted)
+    assert torch.equal(made(ids)[0], alone)
+    use(made, Window(1, 1), global_tokens=nothing_at_all)
+    assert torch.equal(made(ids)[0], alone)
+    close(made(ids, global_tokens=everything)[0], wanted)
+    torch.save(made, tmp_path / "made.pt")
+    for again in (deepcopy(made), torch.load(tmp_path / "made.pt", weights_only=False)):
+        close(again(ids, global_tokens=everything)[0], wanted)
+        assert torch.equal(again(ids)[0], alone)
+    restore(made)
+    assert torch.equal(made(ids)[0], wanted)
+
+
+def nothing_at_all(input_ids: Tensor) -> Tensor:
+    return torch.zeros_like(input_ids).bool()
+
+
+def test_a_head_still_says_what_its_arguments_are() -> None:
+    """A Trainer drops all other columns."""
+    made = headed("SequenceClassification")
+    wanted = inspect.signature(made.forward)
+    use(made, Window(1, 1))
+    assert inspect.signature(made.forward) == wanted
+    assert "input_ids" in inspect.signature(made.mpnet.forward).parameters
 
 
 def test_profile_is_of_its_own_attention() -> None:

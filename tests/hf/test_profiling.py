@@ -119,3 +119,17 @@ def test_texts_that_are_strings() -> None:
         profile(made, ["text"])
     with pytest.raises(TypeError, match=r"profile: batches must have input_ids"):
         profile(made, [{"text": tokens()}])
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_every_part_keeps_its_mode(broken: bool) -> None:
+    made = model("bert").train()
+    made.encoder.layer[0].eval()
+    made.embeddings.dropout.eval()
+    modes = [part.training for part in made.modules()]
+    if broken:
+        with pytest.raises(TypeError, match="input_ids"):
+            profile(made, [{"text": tokens()}])
+    else:
+        profile(made, [tokens()])
+    assert [part.training for part in made.modules()] == modes

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from longspan.hf import register
+from longspan.hf.attention import attend
 
 from .tiny import (
     DECODERS,
@@ -266,6 +267,15 @@ def test_sinks_are_refused() -> None:
     made = transformers.AutoModel.from_config(config, attn_implementation="longspan")
     with pytest.raises(NotImplementedError, match="attention sinks"):
         made(input_ids=tokens())
+
+
+@pytest.mark.parametrize("name", ["block_indices", "indices"])
+def test_keys_that_a_model_selects_by_itself_are_refused(name: str) -> None:
+    layer, x = torch.nn.Linear(1, 1), torch.randn(1, 2, 9, 4)
+    selected = torch.zeros(1, 1, 9, 2, dtype=torch.int64)
+    with pytest.raises(NotImplementedError, match=rf"selected.*\({name}\).*hf\.restore"):
+        attend(layer, x, x, x, None, **{name: selected})
+    assert attend(layer, x, x, x, None, **{name: None})[0].shape == (1, 9, 2, 4)
 
 
 def test_a_model_that_adds_its_mask_by_itself_is_refused() -> None:

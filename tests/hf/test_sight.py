@@ -115,7 +115,15 @@ def test_goes_where_a_mask_goes() -> None:
 
 def test_a_model_that_works_on_its_mask_is_told_so() -> None:
     sight = sight_of(2, 9, 9, mask_function=masks.causal_mask_function)
-    for ask in (lambda: 0 + sight, lambda: sight[:, 0]):
+    mask: Any = sight
+    for ask in (
+        lambda: 0 + sight,
+        lambda: torch.zeros(2, 1, 9, 9) + sight,
+        lambda: sight[:, 0],
+        lambda: torch.cat([mask, mask], dim=-1),
+        lambda: torch.cat([torch.zeros(2, 1, 9, 9), mask], dim=-1),
+        lambda: torch.where(mask, 0.0, 1.0),
+    ):
         with pytest.raises(NotImplementedError, match="attn_implementation='eager'"):
             ask()
     with pytest.raises(AttributeError, match=r"no size.*attn_implementation='eager'"):

@@ -119,6 +119,16 @@ def test_the_table_of_records(made: Path, tmp_path: Path) -> None:
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| window", "| learned"]
     # Seconds and tokens a second are the same, since they are from the same runs.
     assert path.read_text() == (made / "runs" / "table.md").read_text()
+    # A row of the same name that was made otherwise is another row.
+    shutil.copytree(made / "records", tmp_path / "both")
+    other = next(own for own in sorted((tmp_path / "both").glob("*.json")) if "window" in own.name)
+    record = json.loads(other.read_text())
+    record["config"]["stages"][0]["steps"] = 9
+    (tmp_path / "both" / "z.json").write_text(json.dumps(record))
+    ran("table", str(tmp_path / "both"), "-o", str(path))
+    lines = path.read_text().splitlines()
+    names = [line.split(" | ")[0] for line in lines[2:]]
+    assert names == ["| window", "| window (stages.first.steps 9)", "| learned"]
     assert "has no records" in ran("table", str(tmp_path / "none"), code=2)
     text = ran("table", str(made / "runs"), code=2)
     assert "has no records, as --records leaves them; the table of its runs is table.md" in text

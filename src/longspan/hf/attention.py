@@ -17,8 +17,8 @@ from ..normalizers import Softmax
 from ..patterns import Causal, Full, Global, Pattern
 from ..weights import Bias, Weight
 from . import t5
-from .global_tokens import check_global_tokens, waits
-from .names import PLACE
+from .global_tokens import WRITES, check_global_tokens, check_none_were_given
+from .names import EAGER, PLACE
 from .sight import Sight
 
 __all__ = ["attend", "mechanism_of", "writes_for_an_encoder"]
@@ -31,7 +31,12 @@ REFUSED = {
     "s_aux": "attention sinks",
     "head_mask": "a mask of heads",
     "position_bias": "a position bias beside the mask, of a kind that is not known here",
+    "block_indices": "the blocks of keys that it selected for each query",
+    "indices": "the keys that it selected for each query",
 }
+
+# Scale their queries before they turn them, and call their scale 1.
+SCALED_BEFORE = ("EsmSelfAttention", "EvollaSaProtSelfAttention")
 
 
 def mechanism_of(layer: nn.Module) -> Mechanism | None:
@@ -50,7 +55,7 @@ def writes_for_an_encoder(layer: nn.Module) -> bool:
     """
     config = getattr(layer, "config", None)
     beside = getattr(config, "is_encoder_decoder", False) or t5.is_attention(layer)
-    return bool(beside and getattr(layer, "is_decoder", False))
+    return bool(getattr(layer, WRITES, beside and getattr(layer, "is_decoder", False)))
 
 
 def attend(
@@ -108,11 +113,8 @@ def attend(
         global_tokens = None
     elif global_tokens is not None:
         check_global_tokens(global_tokens, batch, key.shape[2])
-    elif waits(module):
-        raise ValueError(
-            f"longspan: the model found global tokens, and does not hand them down to its "
-            f"{type(module).__name__}"
-        )
+    else:
+        check_none_were_given(module)
     if mechanism is None or isinstance(mechanism, Attention):
         meaning = PLAIN if mechanism is None else _with_global(mechanism.meaning, global_tokens)
         y = attention(
@@ -127,6 +129,11 @@ def attend(
             dropout=dropout,
         )
     else:
+        done = _scaled_before(module, query.shape[-1]) if scaling == 1 else None
+        if done is not None:
+            # A mechanism may have rows of projections of its own, which nobody has scaled: all its
+            # queries come to it as they were projected, and the scale beside them.
+            query, scaling = query / done, done
         setting = Setting(
             x=layer_input,
             key_padding=sight.padding,
@@ -139,6 +146,16 @@ def attend(
         )
         y = mechanism(query, key, value, setting)
     return y.transpose(1, 2).contiguous(), None
+
+
+def _scaled_before(module: nn.Module, channels: int) -> float | None:
+    """What a layer that hands on a scale of 1 has multiplied its queries by (Whisper, OPT, ESM);
+    None for one that does not scale at all (T5, Granite), whose own scale is 1 too.
+    """
+    if any(kind.__name__ in SCALED_BEFORE for kind in type(module).__mro__):
+        return float(channels**-0.5)
+    own = getattr(module, "scaling", None)
+    return own if isinstance(own, float) and own != 1 else None
 
 
 def _fitted(sight: Sight, n: int, m: int) -> Sight:
@@ -183,12 +200,12 @@ def _refuse(module: nn.Module, mask: Sight | Tensor | None, others: dict[str, An
         if others.get(name) is not None:
             raise NotImplementedError(
                 f"longspan: {type(module).__name__} wants {what} ({name}), which is not computed "
-                "here; load the model with attn_implementation='eager'"
+                f"here; {EAGER}"
             )
     if mask is None and others.get("sliding_window") is not None:
         raise NotImplementedError(
             f"longspan: {type(module).__name__} wants a sliding_window but made no mask with it; "
-            "load the model with attn_implementation='eager'"
+            f"{EAGER}"
         )
     config = getattr(module, "config", None)
     if (
@@ -198,8 +215,7 @@ def _refuse(module: nn.Module, mask: Sight | Tensor | None, others: dict[str, An
     ):
         raise NotImplementedError(
             "longspan: output_attentions is not given, for the weights of all pairs are never "
-            "there at once; longspan.attention_map shows those of one call, or load the model "
-            "with attn_implementation='eager'"
+            f"there at once; longspan.attention_map shows those of one call; or {EAGER}"
         )
 
 

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from ..errors import need_int
 from ..memory import peak_growth
+from ..nn.modes import evaluating
 from ..patterns.drawing import INK, check_suffix, new_figure, save_figure, svg_of
 from . import mpnet, t5
 from .attention import mechanism_of
-from .global_tokens import give_input
+from .global_tokens import give_input, is_watched, unwatch
 from .inputs import inputs_of
 from .layers import BEFORE, Choice, attention_layers, turn, use
 from .names import PLACE
@@ -247,7 +248,7 @@ def _as_it_was(model: Any) -> Iterator[tuple[_State, _State, Callable[[_State], 
     before, after = _State(), _State()
     before.note(model)
     attached = [own for own in (mpnet, t5) if own.is_attached(model)]
-    modes = [(part, part.training) for part in model.modules()]
+    watched = is_watched(model)
 
     def put(state: _State) -> None:
         for layer, mechanism in state.held:
@@ -262,16 +263,16 @@ def _as_it_was(model: Any) -> Iterator[tuple[_State, _State, Callable[[_State], 
         for part, mark in state.marks:
             part.__dict__[BEFORE] = mark
 
-    model.eval()
-    try:
-        yield before, after, put
-    finally:
-        put(before)
-        for own in (mpnet, t5):
-            if own not in attached:
-                own.detach(model)
-        for part, mode in modes:
-            part.training = mode
+    with evaluating(model):
+        try:
+            yield before, after, put
+        finally:
+            put(before)
+            for own in (mpnet, t5):
+                if own not in attached:
+                    own.detach(model)
+            if not watched:
+                unwatch(model)
 
 
 class _Compared(NamedTuple):

@@ -20,15 +20,21 @@ from .names import PLACE
 from .projections import plain_queries, wants_plain_queries
 
 __all__ = [
+    "HANDED",
     "INPUT",
     "TOKENS",
+    "WRITES",
     "GlobalTokens",
     "check_global_tokens",
+    "check_none_were_given",
     "forget_hooks",
     "give_input",
+    "is_watched",
     "set_global_tokens",
     "unsaved",
+    "unwatch",
     "waits",
+    "watch",
 ]
 
 GlobalTokens = Callable[..., Tensor]
@@ -42,6 +48,25 @@ QUERIES = "unturned"
 FINDER = "_longspan_global_tokens"
 HOOK = "_longspan_hook"
 WAITS = "_longspan_waits"
+WATCH = "_longspan_watch"
+CALL = "_longspan_call"
+# The mark of a layer that lies in a decoder beside an encoder.
+WRITES = "_longspan_writes"
+
+# Under this name a model has, for one call, the tokens that the head around it was given and keeps
+# to itself.
+HANDED = "_longspan_handed"
+
+
+class Call:
+    """What layers know of the call that is under way.
+
+    Attributes:
+        given_to: the model that was called with global tokens; None between calls.
+    """
+
+    def __init__(self) -> None:
+        self.given_to: nn.Module | None = None
 
 
 class Finder(NamedTuple):
@@ -105,6 +130,51 @@ def waits(layer: nn.Module) -> bool:
     return getattr(layer, WAITS, False)
 
 
+def watch(model: nn.Module, layers: list[nn.Module], writers: set[nn.Module]) -> None:
+    """Lets layers know of calls of the model with global tokens, which many a model of transformers
+    takes and drops; and those of them that are a decoder's, which have none, that they are.
+    """
+    held = [part.__dict__[CALL] for part in (model, *layers) if CALL in part.__dict__]
+    # A model inside this one may have been given to `use` by itself.
+    call = held[0] if held else Call()
+    for part in (model, *layers):
+        part.__dict__[CALL] = call
+    for layer in writers:
+        layer.__dict__[WRITES] = True
+    if WATCH not in model.__dict__:
+        model.__dict__[WATCH] = (
+            model.register_forward_pre_hook(_begin, with_kwargs=True),
+            model.register_forward_hook(_end, always_call=True),
+        )
+
+
+def is_watched(model: nn.Module) -> bool:
+    """Whether `watch` was called, of a model or of one inside it."""
+    return any(WATCH in part.__dict__ for part in model.modules())
+
+
+def unwatch(model: nn.Module) -> None:
+    """Undoes `watch`, in a model and what is inside it."""
+    for part in model.modules():
+        for hook in part.__dict__.pop(WATCH, ()):
+            hook.remove()
+        part.__dict__.pop(CALL, None)
+        part.__dict__.pop(WRITES, None)
+
+
+def check_none_were_given(layer: nn.Module) -> None:
+    """Raises where global tokens were on their way to a layer, and did not come."""
+    end = f"does not hand them down to its {type(layer).__name__}"
+    if waits(layer):
+        raise ValueError(f"longspan: the model found global tokens, and {end}")
+    call: Call | None = getattr(layer, CALL, None)
+    if call is not None and call.given_to is not None:
+        raise ValueError(
+            f"longspan: {type(call.given_to).__name__} was given global tokens, and {end}: "
+            "tokens that are global in every text are said by the pattern, Window(…) | Global(0)"
+        )
+
+
 def unsaved(input_ids: Tensor) -> NoReturn:
     """In the place of a function that no file can hold."""
     raise ValueError(
@@ -136,6 +206,7 @@ def forget_hooks(model: nn.Module) -> None:
             hook.remove()
         part.__dict__.pop(FINDER, None)
         part.__dict__.pop(WAITS, None)
+    unwatch(model)
 
 
 def check_global_tokens(tokens: Any, batch: int, keys: int) -> None:
@@ -171,7 +242,7 @@ def _find(
     reader: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Hook before a model: global tokens become one of its arguments, unless they are already."""
-    if kwargs.get(TOKENS) is not None:
+    if kwargs.get(TOKENS) is not None or getattr(reader, HANDED, None) is not None:
         return None
     finder: Finder = getattr(reader, FINDER)
     given = dict(zip(finder.names, args, strict=False)) | kwargs
@@ -182,6 +253,20 @@ def _find(
         )
     tokens = finder.function(**{name: given.get(name) for name in finder.wants})
     return args, {**kwargs, TOKENS: tokens}
+
+
+def _begin(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Hook before a model that was given to `use`."""
+    call: Call = getattr(model, CALL)
+    if call.given_to is None and kwargs.get(TOKENS) is not None:
+        call.given_to = model
+
+
+def _end(model: nn.Module, *unused: Any) -> None:
+    """Hook after it, also where the call raised."""
+    call: Call = getattr(model, CALL)
+    if call.given_to is model:
+        call.given_to = None
 
 
 def _pass_input(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from typing import Any, TypeVar
 
@@ -14,9 +14,9 @@ from ..nn import Attention, LearnedWindow, Mechanism, pool_budgets
 from ..patterns import Pattern, Window
 from . import mpnet, t5
 from .attention import mechanism_of, writes_for_an_encoder
-from .global_tokens import GlobalTokens, forget_hooks, give_input, set_global_tokens
+from .global_tokens import GlobalTokens, forget_hooks, give_input, set_global_tokens, watch
 from .names import NAME, PLACE
-from .projections import knows_queries, start_projections, wants_plain_queries
+from .projections import knows_queries, refuse_norms, start_projections, wants_plain_queries
 from .register import register
 
 __all__ = ["attention_layers", "fitting", "put", "restore", "turn", "use"]
@@ -70,11 +70,13 @@ def use(
         The model.
 
     Raises:
-        ValueError: for a pattern or mechanism that looks ahead in a causal model.
+        ValueError: for a pattern or mechanism that looks ahead in a causal model, and for a
+            `SlidingWindow` whose projections would be copies of a layer's that normalises what it
+            projects.
     """
     found = attention_layers(model)
     made: dict[int, Mechanism] = {}
-    for number in _chosen(layers, found):
+    for number in _chosen(layers, found, model):
         given: Any = mechanism
         if not isinstance(mechanism, (Pattern, Mechanism)) and callable(mechanism):
             given = mechanism(number)
@@ -84,6 +86,7 @@ def use(
             given = deepcopy(mechanism)
         made[number] = fitting(given, found[number], f"layer {number} of {type(model).__name__}")
     for number, one in made.items():
+        refuse_norms(one, found[number], f"layer {number} of {type(model).__name__}")
         if not start_projections(one, found[number]):
             raise ValueError(
                 f"use: {type(one).__name__} starts from copies of the layer's projections, and "
@@ -108,6 +111,7 @@ def put(model: nn.Module, found: list[nn.Module], made: dict[int, Mechanism]) ->
                 part.to(own.dtype)
         layer.add_module(PLACE, one.to(own.device).train(layer.training))
         give_input(layer, one)
+    watch(model, found, _writers(model, found))
     pool_budgets(own for own in map(mechanism_of, found) if own is not None)
 
 
@@ -145,14 +149,41 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
             f"use: no layer of {type(model).__name__} goes through transformers' "
             f"AttentionInterface, by which longspan would reach it{_loaded_by(model.config)}"
         )
+    for layer in found:
+        if hasattr(layer, "has_relative_attention_bias") and not t5.is_attention(layer):
+            raise ValueError(
+                f"use: {type(layer).__name__} adds a bias by distance to its scores, of a kind "
+                "that is not known here; those of T5, mT5, UMT5 and MPNet are"
+            )
+    writers = _writers(model, found)
     # An encoder and a decoder belong together, also where each has a config of its own.
     both = getattr(model.config, "is_encoder_decoder", False)
-    if not both and len({id(getattr(layer, "config", None)) for layer in found}) > 1:
+    alike = [layer for layer in found if not both or layer not in writers]
+    if len({id(getattr(layer, "config", None)) for layer in alike}) > 1:
         raise ValueError(
             f"use: {type(model).__name__} has several models inside: give one of them, such as "
             "model.language_model"
         )
-    return sorted(found, key=writes_for_an_encoder)
+    return sorted(found, key=writers.__contains__)
+
+
+def _writers(model: nn.Module, layers: list[nn.Module]) -> set[nn.Module]:
+    """Those of the layers that lie in a decoder beside an encoder. The decoder of a model that was
+    put together of two may be one that knows of no encoder.
+    """
+    sides = dict(_sides(model))
+    return {own for own in layers if sides.get(own, writes_for_an_encoder(own))}
+
+
+def _sides(model: nn.Module) -> Iterator[tuple[nn.Module, bool]]:
+    """The parts of a model of an encoder and a decoder, and whether they are the decoder's."""
+    if not getattr(model.config, "is_encoder_decoder", False):
+        return
+    for name, part in model.named_modules():
+        # A BERT that writes has an encoder inside the decoder: the outermost name counts.
+        sides = [own for own in name.split(".") if own.endswith(("encoder", "decoder"))]
+        if sides:
+            yield part, sides[0].endswith("decoder")
 
 
 def _loaded_by(config: Any) -> str:
@@ -175,10 +206,17 @@ def _is_cross_attention(name: str, module: nn.Module) -> bool:
     )
 
 
-def _chosen(layers: Iterable[int] | None, found: list[nn.Module]) -> list[int]:
+def _chosen(layers: Iterable[int] | None, found: list[nn.Module], model: nn.Module) -> list[int]:
     count = len(found)
     if layers is None:
-        reading = [number for number, own in enumerate(found) if not writes_for_an_encoder(own)]
+        writers = _writers(model, found)
+        reading = [number for number, own in enumerate(found) if own not in writers]
+        if not reading and not all(writes for _, writes in _sides(model)):
+            raise ValueError(
+                f"use: the encoder of {type(model).__name__} does not go through transformers' "
+                "AttentionInterface, by which longspan would reach it; name layers of its decoder "
+                f"by layers=range({count})"
+            )
         return reading or list(range(count))
     if not isinstance(layers, Iterable):
         raise TypeError(f"use: layers must be numbers, such as [0, 1], got {describe(layers)}")

@@ -5,11 +5,13 @@ Both are replaced on the model's own modules: the encoder gives its layers a `Di
 table that is the same thing, and the layers attend by longspan with it. Where they get a tensor
 instead, because the model was turned to another implementation, they compute as they did.
 
-Global tokens, which the model would keep to itself, go to the layers with the table.
+Global tokens, which the model and the heads around it would keep to themselves, go to the layers
+with the table.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 
 from ..weights import DistanceBias
 from .attention import attend
+from .global_tokens import HANDED
 from .names import NAME
 
 __all__ = ["attach", "detach", "is_attached", "is_attention"]
@@ -46,7 +49,10 @@ def attach(model: nn.Module) -> None:
     """Lets an MPNet attend by longspan, while its config says that it does."""
     for part, name, method in _replaced(model):
         # Not a method: one that the class does not have cannot be unpickled.
-        part.__dict__[name] = partial(method, part)
+        made: Any = partial(method, part)
+        # A Trainer leaves out the columns that are not among the names of a model's arguments.
+        made.__signature__ = inspect.signature(partial(getattr(type(part), name), part))
+        part.__dict__[name] = made
 
 
 def detach(model: nn.Module) -> None:
@@ -63,9 +69,11 @@ def _replaced(model: nn.Module) -> Iterator[tuple[nn.Module, str, Any]]:
             yield part, "compute_position_bias", _position_bias
         elif _is(part, MODEL):
             yield part, "forward", _model_forward
+        elif _is(getattr(part, "mpnet", None), MODEL):
+            yield part, "forward", _head_forward
 
 
-def _is(module: nn.Module, name: str) -> bool:
+def _is(module: nn.Module | None, name: str) -> bool:
     return any(kind.__name__ == name for kind in type(module).__mro__)
 
 
@@ -81,9 +89,19 @@ class Handed(NamedTuple):
     global_tokens: Tensor | None
 
 
+def _head_forward(self: Any, *args: Any, global_tokens: Tensor | None = None, **named: Any) -> Any:
+    """A head around the model, which calls it without what it does not know."""
+    setattr(self.mpnet, HANDED, global_tokens)
+    try:
+        return type(self).forward(self, *args, **named)
+    finally:
+        delattr(self.mpnet, HANDED)
+
+
 def _model_forward(self: Any, *args: Any, global_tokens: Tensor | None = None, **named: Any) -> Any:
     """The model, which takes global tokens too."""
-    setattr(self.encoder, UNDER_WAY, global_tokens)
+    handed = getattr(self, HANDED, None)
+    setattr(self.encoder, UNDER_WAY, global_tokens if handed is None else handed)
     try:
         return type(self).forward(self, *args, **named)
     finally:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import need_number
+from ..nn.modes import evaluating
 from ..patterns.drawing import check_suffix, new_figure, save_figure, svg_of
 from .inputs import inputs_of
 from .layers import turn
@@ -151,26 +152,24 @@ def profile(
         tokenizer: for strings, each of which is a batch.
     """
     before = getattr(model.config, "_attn_implementation", None)
-    was = model.training
     device = next(model.parameters()).device
     sums: Tensor | None = None
     tokens = 0
-    model.eval()
-    try:
-        turn(model, "eager")
-        for batch in batches:
-            inputs = inputs_of("profile: batches", batch, tokenizer, device)
-            out = model(**inputs, output_attentions=True, return_dict=True)
-            found = out.encoder_attentions if "encoder_attentions" in out else out.attentions
-            real = inputs.get("attention_mask")
-            real = torch.ones_like(inputs["input_ids"]) if real is None else real
-            own = torch.stack([_by_distance(weights, real.bool()) for weights in found])
-            sums = own if sums is None else _added(sums, own)
-            tokens += int(real.sum())
-    finally:
-        if before is not None:
-            turn(model, before)
-        model.train(was)
+    with evaluating(model):
+        try:
+            turn(model, "eager")
+            for batch in batches:
+                inputs = inputs_of("profile: batches", batch, tokenizer, device)
+                out = model(**inputs, output_attentions=True, return_dict=True)
+                found = out.encoder_attentions if "encoder_attentions" in out else out.attentions
+                real = inputs.get("attention_mask")
+                real = torch.ones_like(inputs["input_ids"]) if real is None else real
+                own = torch.stack([_by_distance(weights, real.bool()) for weights in found])
+                sums = own if sums is None else _added(sums, own)
+                tokens += int(real.sum())
+        finally:
+            if before is not None:
+                turn(model, before)
     if sums is None:
         raise ValueError("profile: batches must hold at least one text, got none")
     return Profile((sums / sums.sum(-1, keepdim=True)).cpu(), tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import torch
@@ -11,7 +12,13 @@ from torch import Tensor, nn
 
 from ..nn import LearnedWindow, Mechanism, SlidingWindow
 
-__all__ = ["knows_queries", "plain_queries", "start_projections", "wants_plain_queries"]
+__all__ = [
+    "knows_queries",
+    "plain_queries",
+    "refuse_norms",
+    "start_projections",
+    "wants_plain_queries",
+]
 
 # What models call the projections of queries, keys and values; or all three in one, in that order.
 APART = (
@@ -24,6 +31,23 @@ TOGETHER = ("Wqkv", "qkv")
 
 # What is called where queries are turned by their positions.
 TURNING = ("rotary", "rotate_queries")
+
+# What models call a norm of queries, keys or values after they are projected: q_norm, qk_norm,
+# query_layernorm, k_layer_norm, q_ln.
+NORM = re.compile(r"(q|k|v|qk|query|key|value)_(layer_?)?(norm|ln)")
+
+
+def refuse_norms(mechanism: Mechanism, layer: nn.Module, where: str) -> None:
+    """Raises where copies of a layer's projections would miss what follows these in the layer."""
+    if not isinstance(mechanism, SlidingWindow) or not mechanism.fresh:
+        return
+    for name, part in layer.named_children():
+        if NORM.fullmatch(name) and not isinstance(part, nn.Identity):
+            raise ValueError(
+                f"use: {where} normalises its queries, keys or values after projecting ({name}), "
+                f"which global rows of {type(mechanism).__name__} with projections of their own "
+                "would miss: make it with global_projections=False"
+            )
 
 
 def start_projections(mechanism: Mechanism, layer: nn.Module) -> bool:

@@ -11,14 +11,15 @@ from torch import Tensor
 
 from ..errors import describe
 from ..patterns import Causal, Full, Mask, Pattern, SameDocument, Window
+from .names import EAGER
 
 __all__ = ["Sight", "sight_of"]
 
 # Where a model does with its mask what is done with a tensor.
 BY_ITSELF = (
-    "longspan: this model works on its mask by itself, as by adding it to its scores, and does not "
-    "go through transformers' AttentionInterface: load it with attn_implementation='eager'; MPNet "
-    "then goes with longspan.hf.use(model, pattern)"
+    "longspan: this model works on its mask by itself, as by adding it to its scores or joining it "
+    f"to another one, and not by transformers' AttentionInterface alone: {EAGER}; MPNet, loaded "
+    "so, then goes with longspan.hf.use(model, pattern)"
 )
 
 
@@ -71,6 +72,11 @@ class Sight:
 
     def contiguous(self) -> Sight:
         return self
+
+    @classmethod
+    def __torch_function__(cls, *unused: Any) -> NoReturn:
+        """Of every function of tensors that is given one, as `torch.cat` is by T5Gemma 2."""
+        raise NotImplementedError(BY_ITSELF)
 
     def __radd__(self, scores: object) -> NoReturn:
         """What a model does that computes its own attention, and has to be told so."""

@@ -1,9 +1,10 @@
 """T5 and its like, which add a bias by distance to their scores.
 
 It comes with the call of a layer's attention, as a tensor of all pairs that the first layer has
-made for all of them. In the encoder of a model that `use` was given, a `DistanceBias` comes in its
-place, a small table that is the same thing. A decoder's bias is of the few tokens that it writes,
-and stays as it is.
+made for all of them. In the encoder of a model that `use` was given, a small table comes in its
+place, of which the layer makes a `DistanceBias`, the same thing. It travels as a tensor, for
+gradient checkpointing follows nothing else from layer to layer. A decoder's bias is of the few
+tokens that it writes, and stays as it is.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ def is_attention(module: nn.Module) -> bool:
     return any(kind.__name__ in ATTENTION for kind in type(module).__mro__)
 
 
-def bias_of(position_bias: Tensor | DistanceBias) -> Weight:
-    """What the model adds to its scores."""
-    return Bias(position_bias) if isinstance(position_bias, Tensor) else position_bias
+def bias_of(position_bias: Tensor) -> Weight:
+    """What the model adds to its scores: numbers for all pairs `(1, H, N, M)`, or a table by
+    distance `(H, 2 · far + 1)`.
+    """
+    return DistanceBias(position_bias) if position_bias.dim() == 2 else Bias(position_bias)
 
 
 def is_attached(model: nn.Module) -> bool:
@@ -58,14 +61,15 @@ def _replaced(model: nn.Module) -> list[nn.Module]:
     ]
 
 
-def _table(self: Any, *sizes: Any, **named: Any) -> DistanceBias | Tensor:
+def _table(self: Any, *sizes: Any, **named: Any) -> Tensor:
     """The layer's bias by distance; from `far` on, all distances share a bucket."""
+    found: Tensor
     if self.config._attn_implementation != NAME:
-        found: Tensor = type(self).compute_bias(self, *sizes, **named)
+        found = type(self).compute_bias(self, *sizes, **named)
         return found
     far = self.relative_attention_max_distance
     # Of one query in the middle of its keys: (1, H, 1, 2 · far + 1).
-    own = type(self).compute_bias(
+    found = type(self).compute_bias(
         self, 1, 2 * far + 1, device=named.get("device"), past_seen_tokens=far
     )
-    return DistanceBias(own[0, :, 0])
+    return found[0, :, 0]

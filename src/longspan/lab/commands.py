@@ -30,7 +30,7 @@ from .options import named, options_of
 from .pictures import save_quality, save_reaches
 from .predicting import predict as predict_lines
 from .records import Done, lines_of, read_all
-from .rows import note, plan_of, tables_of
+from .rows import apart, note, plan_of, tables_of
 from .runner import Failed, moved_aside, run_plan
 
 __all__ = ["add_to"]
@@ -205,7 +205,7 @@ def records_table(
     """Show the table of runs of which there are records, and draw them."""
     console = _console()
     with errors_in_one_line():
-        done = read_all(records, only)
+        done = apart(read_all(records, only))
         table.show(console, records.name, done)
         if output is not None:
             say(console, f"saved {table.save(done, output)}")

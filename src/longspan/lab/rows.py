@@ -16,7 +16,7 @@ from ..training.folder import finished
 from ..training.records import write_json
 from .records import Done
 
-__all__ = ["flat", "note", "plan_of", "tables_of"]
+__all__ = ["apart", "flat", "note", "plan_of", "tables_of"]
 
 ROW = "row.json"
 
@@ -114,6 +114,12 @@ def tables_of(plan: Plan, done: Sequence[Done], folder: Path) -> dict[str, list[
     for (title, metric), rows in tables.items():
         told[title if title not in told else f"{title}: {metric}"] = _in_order(rows)
     return told
+
+
+def apart(done: Sequence[Done]) -> list[Done]:
+    """The same runs; rows of one name that were made otherwise are told apart by their settings."""
+    lines = list(dict.fromkeys(planned.row for planned, _ in done))
+    return _in_order([_Entry(_Note("", lines.index(own[0].row), own[0].row), own) for own in done])
 
 
 def _notes(folder: Path) -> Iterator[tuple[Path, _Note]]:

@@ -25,7 +25,8 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 
 def vars_of(value: Any) -> bool:
-    return hasattr(value, "fields") and hasattr(value, "__dict__")
+    own = hasattr(value, "fields") and hasattr(value, "__dict__")
+    return own and not isinstance(value, type)
 
 
 @pytest.mark.parametrize("meaning", MEANINGS, ids=lambda m: repr(m.pattern)[:40])

@@ -11,6 +11,7 @@ from ..nn import Mechanism, MultiheadAttention
 from .activations import activation_of
 from .cache import LayerCache
 from .config import Config
+from .dropout import Dropout
 from .positions import Rotary
 
 __all__ = ["Block", "Surroundings"]
@@ -55,7 +56,7 @@ class Block(nn.Module):
             nn.Linear(hidden, config.width),
         )
         self.mlp_norm = nn.LayerNorm(config.width, config.norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         rotary = config.positions == "rotary"
         self.rotary = Rotary(config.head_dim) if rotary else None
 

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .activations import activation_of
+from .dropout import Dropout
 
 __all__ = ["Classification", "LanguageModelling", "MaskedTokens", "SpanAnswers", "Tagging"]
 
@@ -66,7 +67,7 @@ class Tagging(nn.Module):
 
     def __init__(self, width: int, tags: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.scores = nn.Linear(width, tags)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -84,7 +85,7 @@ class Classification(nn.Module):
         super().__init__()
         self.pooled = nn.Linear(width, width)
         self.activation = activation_of(activation)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.scores = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:

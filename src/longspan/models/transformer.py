@@ -14,6 +14,7 @@ from ..patterns import Pattern
 from .block import Block, Surroundings
 from .cache import Cache
 from .config import Config
+from .dropout import Dropout
 from .positions import Sinusoidal
 
 __all__ = ["Decoder", "Encoder", "EncoderDecoder", "Mechanisms"]
@@ -75,7 +76,7 @@ class _Stack(nn.Module):
         self.embedding_norm: nn.Module = nn.Identity()
         if config.embedding_norm:
             self.embedding_norm = nn.LayerNorm(config.width, config.norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         own = _listed(mechanisms, config.layers)
         pool_budgets(own)
         self.blocks = nn.ModuleList(

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <new>
 #include <utility>
+#include <immintrin.h>
 #include "problem.h"
 
 #define LONGSPAN_WIDTH 8
@@ -29,9 +30,10 @@ constexpr int64_t kRows = 4;
 #include "forward.h"
 #include "backward.h"
 #include "rows.h"
+#include "dropout.h"
 
 }  // namespace
 
-extern const Kernels kAvx2 = {"avx2", open, reset, close, forward, backward, entmax, entmax_backward};
+extern const Kernels kAvx2 = {"avx2", open, reset, close, forward, backward, entmax, entmax_backward, dropout};
 
 }  // namespace longspan

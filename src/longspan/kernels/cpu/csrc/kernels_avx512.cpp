@@ -30,9 +30,10 @@ constexpr int64_t kRows = 8;
 #include "forward.h"
 #include "backward.h"
 #include "rows.h"
+#include "dropout.h"
 
 }  // namespace
 
-extern const Kernels kAvx512 = {"avx512", open, reset, close, forward, backward, entmax, entmax_backward};
+extern const Kernels kAvx512 = {"avx512", open, reset, close, forward, backward, entmax, entmax_backward, dropout};
 
 }  // namespace longspan

@@ -29,9 +29,10 @@ constexpr int64_t kRows = 4;
 #include "forward.h"
 #include "backward.h"
 #include "rows.h"
+#include "dropout.h"
 
 }  // namespace
 
-extern const Kernels kPortable = {"portable", open, reset, close, forward, backward, entmax, entmax_backward};
+extern const Kernels kPortable = {"portable", open, reset, close, forward, backward, entmax, entmax_backward, dropout};
 
 }  // namespace longspan

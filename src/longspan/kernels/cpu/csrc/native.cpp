@@ -304,6 +304,21 @@ void entmax_backward(uintptr_t p, uintptr_t g, uintptr_t dx, uintptr_t dalpha, i
     });
 }
 
+constexpr int64_t kNumbersAtOnce = 1 << 15;
+
+void dropout(uintptr_t x, uintptr_t y, bool bf16, int64_t count, uint32_t limit, float scale,
+             uint64_t seed, int64_t threads, const std::string& instructions) {
+    const Kernels& kernels = kernels_named(instructions);
+    const nb::gil_scoped_release released;
+    const int64_t tasks = (count + kNumbersAtOnce - 1) / kNumbersAtOnce;
+    share(workspaces(), kernels, threads, tasks, [&](int64_t task, void*) {
+        const int64_t first = task * kNumbersAtOnce;
+        const int64_t last = count - first < kNumbersAtOnce ? count : first + kNumbersAtOnce;
+        kernels.dropout(reinterpret_cast<const void*>(x), reinterpret_cast<void*>(y), bf16, first,
+                        last, limit, scale, seed);
+    });
+}
+
 }  // namespace
 }  // namespace longspan
 
@@ -319,5 +334,7 @@ NB_MODULE(_native, m) {
           "instructions"_a);
     m.def("entmax_backward", &longspan::entmax_backward, "p"_a, "g"_a, "dx"_a, "dalpha"_a, "rows"_a,
           "length"_a, "alphas"_a, "threads"_a, "instructions"_a);
+    m.def("dropout", &longspan::dropout, "x"_a, "y"_a, "bf16"_a, "count"_a, "limit"_a, "scale"_a,
+          "seed"_a, "threads"_a, "instructions"_a);
     m.def("release", [] { longspan::workspaces().clear(); }, "Gives working memory back.");
 }

@@ -167,6 +167,8 @@ struct Kernels {
     void (*entmax)(const float* x, float* p, int64_t rows, int64_t length, const float* alphas);
     void (*entmax_backward)(const float* p, const float* g, float* dx, double* dalpha, int64_t rows,
                             int64_t length, const float* alphas);
+    void (*dropout)(const void* x, void* y, bool bf16, int64_t first, int64_t last, uint32_t limit,
+                    float scale, uint64_t seed);
 };
 
 #if defined(__x86_64__)

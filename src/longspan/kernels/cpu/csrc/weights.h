@@ -103,6 +103,34 @@ LONGSPAN_INLINE bool multiplies(const Problem& problem) {
     return found;
 }
 
+// Takes dropout into what multiplies a row's probabilities.
+static void drop(const Block& block, int64_t row, const Segment& segment, const Span& span, float* kept) {
+    const Problem& problem = *block.problem;
+    const uint32_t limit = static_cast<uint32_t>(problem.dropout * 4294967296.0);
+    const vf scale = all(1 / (1 - static_cast<float>(problem.dropout)));
+    const uint32_t i = static_cast<uint32_t>(row + problem.m - problem.n);
+    const uint32_t h = static_cast<uint32_t>(block.h), b = static_cast<uint32_t>(block.b);
+    int64_t c = down(span.low, kWidth);
+    if (segment.panels->order.index == nullptr && segment.thin == 0) {
+        // Keys in their order share draws, four of them each.
+        uint32_t words[kDrawn];
+        while (c < span.high) {
+            draw_run(problem.seed, c + segment.slot - segment.column, i, h, b, words);
+            for (int64_t n = 0; n < kDrawn && c < span.high; n += kWidth, c += kWidth) {
+                const vu own = reinterpret_cast<const vu_loose&>(words[n]);
+                store(kept + c, own >= limit ? load(kept + c) * scale : vf{});
+            }
+        }
+        return;
+    }
+    const float* positions = segment.panels->positions.room<float>(0) + segment.slot - segment.column;
+    for (; c < span.high; c += kWidth) {
+        const vu j = __builtin_convertvector(load(positions + c), vu);
+        const vu own = draw_each(problem.seed, j, i, h, b);
+        store(kept + c, own >= limit ? load(kept + c) * scale : vf{});
+    }
+}
+
 static void find_multipliers(const Block& block, int64_t r, const Segment& segment,
                              const Span& span, float* kept) {
     const Problem& problem = *block.problem;
@@ -119,19 +147,5 @@ static void find_multipliers(const Block& block, int64_t r, const Segment& segme
         }
         store(kept + c, factor);
     }
-    if (problem.dropout <= 0) return;
-    const uint32_t limit = static_cast<uint32_t>(problem.dropout * 4294967296.0);
-    const float scale = 1 / (1 - static_cast<float>(problem.dropout));
-    const uint32_t own = static_cast<uint32_t>(row + problem.m - problem.n);
-    uint32_t words[4] = {0, 0, 0, 0};
-    int64_t group = -1;
-    for (int64_t c = span.low; c < span.high; c++) {
-        const int64_t j = static_cast<int64_t>(positions[c]);
-        if (j >> 2 != group) {
-            group = j >> 2;
-            philox_words(problem.seed, static_cast<uint32_t>(group), own,
-                         static_cast<uint32_t>(block.h), static_cast<uint32_t>(block.b), words);
-        }
-        kept[c] *= words[j & 3] >= limit ? scale : 0.f;
-    }
+    if (problem.dropout > 0) drop(block, row, segment, span, kept);
 }

@@ -41,7 +41,11 @@ def learned_soft(**options: Any) -> LearnedWindow:
     return learned(soft=True, **options)
 
 
-ALL = [learned, learned_causal, learned_soft, sliding, sliding_alone]
+def learned_apart(**options: Any) -> LearnedWindow:
+    return learned(global_projections=True, **options)
+
+
+ALL = [learned, learned_causal, learned_soft, learned_apart, sliding, sliding_alone]
 
 
 def layer_of(make: Callable[..., Mechanism], **options: Any) -> MultiheadAttention:

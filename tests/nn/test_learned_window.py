@@ -552,13 +552,14 @@ def test_texts_too_short_for_their_budget_do_not_move_the_factor() -> None:
 
 @pytest.mark.parametrize("budget", ["reach", "variance", "pairs"])
 def test_samples_without_tokens_do_not_move_the_factor(budget: Any) -> None:
+    # Beside three that are as it is, or empty: products of matrices of one size have one rounding.
     factors = []
-    for empty in (0, 3):
+    for empty in (False, True):
         made, given = window(causal=True, budget=budget), inputs(1)
+        real = torch.ones(4, 30, dtype=torch.bool)
+        real[1:] = not empty
         for _ in range(5):
-            real = torch.ones(1 + empty, 30, dtype=torch.bool)
-            real[1:] = False
-            made(*(x.repeat(1 + empty, 1, 1, 1) for x in given), Setting(key_padding=real))
+            made(*(x.repeat(4, 1, 1, 1) for x in given), Setting(key_padding=real))
         factors.append(float(made.factor))
     assert factors[0] == pytest.approx(factors[1], rel=1e-12)
 

@@ -40,7 +40,7 @@ TAKES_TOKENS = ("BigBird", "learned", "window", "projections", "global rows")
 def test_a_scale_is_a_factor_of_the_keys(kind: str, padded: bool, monkeypatch: Any) -> None:
     """Of those that a mechanism projects itself, too."""
     few = 4 if kind == "global rows from the input" else 0
-    monkeypatch.setattr("longspan.nn.sliding_window.FEW", few or 10**6)
+    monkeypatch.setattr("longspan.nn.global_rows.FEW", few or 10**6)
     made = deepcopy(MECHANISMS[kind]).double()
     with torch.no_grad():
         for parameter in made.parameters():

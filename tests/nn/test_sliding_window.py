@@ -13,8 +13,8 @@ from longspan.nn import (
     MultiheadAttention,
     Setting,
     SlidingWindow,
+    global_rows,
     global_tokens,
-    sliding_window,
 )
 from longspan.patterns import PerHead, Window
 from longspan.weights import Alibi
@@ -214,7 +214,7 @@ def few_and_many(
     monkeypatch.setattr(layer.mechanism, "_from_input", counted)
     found = []
     for factor in (0, 10**6):
-        monkeypatch.setattr(sliding_window, "FEW", factor)
+        monkeypatch.setattr(global_rows, "FEW", factor)
         y = layer(x, **call)
         found.append([y, *torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])])
     assert seen == [1]

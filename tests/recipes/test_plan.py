@@ -109,7 +109,7 @@ def test_parts_of_the_window_table() -> None:
 def test_long_documents_have_the_same_pairs() -> None:
     plan = long_documents(reach=40, seeds=(0,))
     configs = {run.row: run.config for run in plan.runs}
-    assert len(configs) == len(plan.runs) == 14
+    assert len(configs) == len(plan.runs) == 15
     bird: Any = configs["BigBird"].mechanism
     assert bird["block"] * (bird["window"] + bird["drawn"]) == 80
     assert configs["fixed, 512 tokens"].stages[1].batch == 8 * configs["fixed"].stages[1].batch
@@ -118,7 +118,12 @@ def test_long_documents_have_the_same_pairs() -> None:
         assert first.task == {"settings": {"length": 384, "by": "paragraph"}} and not second.fresh
         wide = {"mean_reach": 160} if row == "learned, wide first" else None
         assert first.mechanism == wide and second.mechanism is None and second.task is None
-    assert configs["learned, no global tokens"].task["settings"]["global_tokens"] is False
+    for kind in ("fixed", "learned"):
+        # Of both kinds of windows global tokens have the same, unless the row says otherwise.
+        for row, projected in {"": True, ", no projections for global tokens": False}.items():
+            own: Any = configs[kind + row].mechanism
+            assert own.get("global_projections", False) is projected
+        assert configs[f"{kind}, no global tokens"].task["settings"]["global_tokens"] is False
     some = long_documents(seeds=(0, 1)).of_rows(("learned", "fixed"))
     assert some.rows == ("learned", "fixed") and len(some.runs) == 4
     # They stay where they are in the table of all.
@@ -131,7 +136,7 @@ def test_long_documents_have_the_same_pairs() -> None:
 def test_long_documents_without_paragraphs() -> None:
     plan = long_documents(paragraphs=0, steps=900, seeds=(0,))
     stages = {run.row: run.config.stages for run in plan.runs}
-    assert len(stages) == 14 and stages["learned"][0].name == "train"
+    assert len(stages) == 15 and stages["learned"][0].name == "train"
     wide = stages.pop("learned, wide first")
     assert [own.steps for own in wide] == [225, 225, 450]
     assert all(len(own) == 1 for own in stages.values())

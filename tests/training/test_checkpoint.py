@@ -157,7 +157,8 @@ def test_metrics_that_were_cut_by_others(
 def test_loading(whole: Path) -> None:
     trained = load(whole, task=killed.task())
     wanted = json.loads((whole / "predictions.json").read_text())
-    found = trained.outputs()
+    # As many at once as in training: products of matrices of other sizes have another rounding.
+    found = trained.outputs(batch=killed.stages()[-1].batch)
     assert [[*own] for own in found.values()] == [own["output"] for own in wanted]
     assert trained.outputs([3])[3] == pytest.approx(found[3])
     assert not trained.model.training and trained.objective.name == "next"

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from ..errors import describe
 from ..models import Config, Encoder
-from ..nn import LearnedWindow, Mechanism, MultiheadAttention, SlidingWindow
+from ..nn import LearnedWindow, Mechanism, MultiheadAttention
+from ..nn.global_rows import GlobalRows
 
 __all__ = ["Source", "activation_name", "base_of", "copy_into", "encoder_from", "whole"]
 
@@ -154,7 +155,7 @@ def _finish(attention: MultiheadAttention, *, copied: bool) -> None:
     if isinstance(mechanism, LearnedWindow):
         # In whatever dtype the weights are.
         mechanism.factor = mechanism.factor.double()
-    if isinstance(mechanism, SlidingWindow) and copied:
+    if isinstance(mechanism, GlobalRows) and copied:
         attention.copy_projections()
 
 

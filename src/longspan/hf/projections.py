@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..nn import LearnedWindow, Mechanism, SlidingWindow
+from ..nn import LearnedWindow, Mechanism
+from ..nn.global_rows import GlobalRows
 
 __all__ = [
     "knows_queries",
@@ -39,7 +40,7 @@ NORM = re.compile(r"(q|k|v|qk|query|key|value)_(layer_?)?(norm|ln)")
 
 def refuse_norms(mechanism: Mechanism, layer: nn.Module, where: str) -> None:
     """Raises where copies of a layer's projections would miss what follows these in the layer."""
-    if not isinstance(mechanism, SlidingWindow) or not mechanism.fresh:
+    if not isinstance(mechanism, GlobalRows) or not mechanism.fresh:
         return
     for name, part in layer.named_children():
         if NORM.fullmatch(name) and not isinstance(part, nn.Identity):
@@ -59,7 +60,7 @@ def start_projections(mechanism: Mechanism, layer: nn.Module) -> bool:
     Returns:
         False where the mechanism has some, and the layer's are not known here.
     """
-    if not isinstance(mechanism, SlidingWindow) or not mechanism.fresh:
+    if not isinstance(mechanism, GlobalRows) or not mechanism.fresh:
         return True
     weights = _weights(layer)
     if weights is None:

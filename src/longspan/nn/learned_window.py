@@ -9,15 +9,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..errors import describe, need_bool, need_int
+from ..errors import describe, need_bool
 from ..functional.observed import transformed
 from ..functional.window import LONGEST, SHORTEST
-from ..patterns import Causal, Full, Global, Pattern, Window
+from ..patterns import Causal, Full, Pattern, Window
 from ..weights import Bell, reach_of, variance_of
 from ..weights.bell import FORMS
-from .global_tokens import FewTokens, few_tokens
+from .global_rows import GlobalRows
 from .learned_options import check_budget, check_network, check_reach, check_sides
-from .mechanism import NO_SETTING, Asked, Mechanism, Setting, head_size
+from .mechanism import NO_SETTING, Asked, Mechanism, Setting
 from .reach_budget import ReachBudget
 from .reach_network import shares_of_queries, shares_of_stream
 from .running import Standing, recomputing
@@ -25,7 +25,7 @@ from .running import Standing, recomputing
 __all__ = ["LearnedWindow", "pool_budgets"]
 
 
-class LearnedWindow(Mechanism):
+class LearnedWindow(GlobalRows):
     """A bell curve around every token, whose width a small network reads from the query.
 
         z = U_dᵀ tanh(W_p q),   r = exp(z),   reach = min(c·r, max_reach)
@@ -40,7 +40,8 @@ class LearnedWindow(Mechanism):
 
     The bell weighs the scores (`longspan.weights.Bell`). Pairs beyond the reach do not exist,
     unless the window is `soft`. Global tokens are exempt from both, and their own rows do not count
-    in the budget.
+    in the budget. With `global_projections` these have projections of their own, as in Longformer
+    (`SlidingWindow` has the formula).
 
     A causal window may not look ahead, but the budget of a sequence depends on all of it. There c
     is a buffer: a running estimate, which is updated after each batch in training and stands still
@@ -86,6 +87,8 @@ class LearnedWindow(Mechanism):
             its left and one for its right, with one budget for both.
         form: how the bell weighs pairs, and
         normalized: whether it is divided by √(2π·variance): see `longspan.weights.Bell`.
+        global_projections: rows of global tokens have projections of their own. They need the
+            layer's input, and start as copies of its projections. Not of a causal window.
         most_global: no sample has more global tokens than this, padded ones not counted. A mask
             does not say how many it marks: a GPU, which is not waited for, looks for as many as
             there are tokens unless it is told. More of them raise on a CPU, and give NaN in their
@@ -127,27 +130,31 @@ class LearnedWindow(Mechanism):
         sided: bool = False,
         form: Literal["bias", "score", "weight"] = "bias",
         normalized: bool = False,
+        global_projections: bool = False,
         most_global: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(
+            embed_dim, num_heads, global_projections=global_projections, most_global=most_global
+        )
         check_budget(budget, mean_reach, max_reach, threshold, initial_variance, pooled)
         check_network(reads, stream_dim, biased, spread, shared)
         check_sides(sided, causal, shared, normalized)
         need_bool("LearnedWindow: causal", causal)
         need_bool("LearnedWindow: soft", soft)
         need_bool("LearnedWindow: normalized", normalized)
-        if most_global is not None:
-            need_int("LearnedWindow: most_global", most_global, at_least=1)
+        if causal and global_projections:
+            raise ValueError(
+                "LearnedWindow: rows with global_projections see all tokens, and a causal window "
+                "may not look ahead: leave one of the two out"
+            )
         if form not in FORMS:
             raise ValueError(
                 f"LearnedWindow: form must be one of {', '.join(FORMS)}, got {describe(form)}"
             )
-        self.num_heads = num_heads
-        self.head_dim = head_size("LearnedWindow", embed_dim, num_heads)
         self.mean_reach, self.max_reach = float(mean_reach), max_reach
         self.threshold, self.budget, self.soft = threshold, budget, soft
         self.is_causal, self.initial_variance = causal, initial_variance
-        self.shared, self.pooled, self.most_global = shared, pooled, most_global
+        self.shared, self.pooled = shared, pooled
         self.reads, self.stream_dim = reads, stream_dim
         self.biased, self.spread = biased, float(spread)
         self.form, self.normalized, self.sided = form, normalized, sided
@@ -244,6 +251,7 @@ class LearnedWindow(Mechanism):
             "sided": self.sided,
             "form": self.form,
             "normalized": self.normalized,
+            "global_projections": self.global_projections,
             "most_global": self.most_global,
         }
 
@@ -348,8 +356,7 @@ class LearnedWindow(Mechanism):
             self._standing.used(self._last_factor, y if self.training else None)
             if self.training:
                 self._follow(setting)
-        few = self._bounded(setting)
-        return y if few is None else few.marked(y)
+        return y
 
     def _follow(self, setting: Setting) -> None:
         """Moves the running factor towards that of the last call, for those after it."""
@@ -357,19 +364,10 @@ class LearnedWindow(Mechanism):
         assert budget is not None and self._last_shares is not None
         factor.copy_(budget.followed(factor, self._last_shares, setting))
 
-    def _bounded(self, setting: Setting) -> FewTokens | None:
-        """The global tokens, if it is known how many a sample has at most."""
-        tokens = setting.global_tokens
-        if tokens is None or self.most_global is None:
-            return None
-        return few_tokens("LearnedWindow", tokens, setting.key_padding, self.most_global)
-
     def asks(self, q: Tensor, m: int, setting: Setting) -> Asked:
         variance, reach = self._widths(q, setting)
         pattern: Pattern = Causal() if self.is_causal else Full()
-        few = self._bounded(setting)
-        tokens = setting.global_tokens if few is None else few.positions
-        exempt = None if tokens is None else Global(tokens)
+        exempt = self._global(setting)
         # An exported program has no module to leave it with, and a transform's tensors are nobody's
         # afterwards.
         if not (torch.compiler.is_exporting() or transformed()):
@@ -461,6 +459,7 @@ class LearnedWindow(Mechanism):
             + ("" if self.stream_dim is None else f", stream_dim={self.stream_dim}")
             + (f", biased=True, spread={self.spread:g}" if self.biased else "")
             + (", sided=True" if self.sided else "")
+            + (", global_projections=True" if self.global_projections else "")
         )
 
 

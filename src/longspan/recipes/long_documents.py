@@ -100,22 +100,26 @@ def _rows(base: RunConfig, reach: int, length: int) -> Iterator[tuple[str, RunCo
     def windows(config: RunConfig) -> RunConfig:
         return fixed(config, reach, global_projections=True)
 
+    def learning(config: RunConfig) -> RunConfig:
+        return reaching(config, reach, global_projections=True)
+
     yield "full attention", full(base)
     yield "fixed", windows(base)
     yield "dilated", fixed(base, reach, dilation=2, global_projections=True)
     yield "BigBird", replace(base, mechanism=_bigbird(reach))
-    yield "learned", reaching(base, reach)
+    yield "learned", learning(base)
     bare = with_tokens(base, False)
     yield "fixed, no global tokens", fixed(bare, reach)
     yield "learned, no global tokens", reaching(bare, reach)
     yield "fixed, no projections for global tokens", fixed(base, reach)
+    yield "learned, no projections for global tokens", reaching(base, reach)
     for shorter in (length // 8, length // 2):
         own = _shorter(base, shorter, length // shorter)
         if shorter == length // 8:
             yield f"full attention, {shorter} tokens", full(own)
         yield f"fixed, {shorter} tokens", windows(own)
-        yield f"learned, {shorter} tokens", reaching(own, reach)
-    yield WIDE_FIRST, reaching(base, reach)
+        yield f"learned, {shorter} tokens", learning(own)
+    yield WIDE_FIRST, learning(base)
 
 
 def _bigbird(reach: int) -> dict[str, Any]:

@@ -136,9 +136,9 @@ def learned(
     return replace(config, mechanism={"kind": "LearnedWindow", **settings}, stages=stages)
 
 
-def reaching(config: RunConfig, reach: int) -> RunConfig:
+def reaching(config: RunConfig, reach: int, **settings: Any) -> RunConfig:
     """A learned window of so many tokens on average."""
-    return learned(config, mean_reach=reach, max_reach=MOST * reach)
+    return learned(config, mean_reach=reach, max_reach=MOST * reach, **settings)
 
 
 def paragraphs_first(

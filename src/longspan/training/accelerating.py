@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import distributed as dist
 
-from ..nn import SlidingWindow
+from ..nn.global_rows import GlobalRows
 from .learner import Learner
 from .sharding import shard, sharding_asked
 
@@ -89,5 +89,5 @@ def _some_rest(learner: Learner) -> bool:
     """Whether some weights may have no part in a batch: those of global tokens, where it has
     none.
     """
-    windows = [own for own in learner.mechanisms() if isinstance(own, SlidingWindow)]
+    windows = [own for own in learner.mechanisms() if isinstance(own, GlobalRows)]
     return any(own.global_projections for own in windows)

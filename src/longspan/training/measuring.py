@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ..memory import resident
-from ..nn import LearnedWindow, Mechanism, Setting, SlidingWindow
+from ..nn import LearnedWindow, Mechanism, Setting
+from ..nn.global_rows import GlobalRows
 from .learner import Learner
 from .processes import summed
 
@@ -94,7 +95,7 @@ class Pairs:
                 one = slice(place, place + 1)
                 cut = (q[one, :, :n], k[one, :, :n], v[one, :, :n])
                 self.total += mechanism.explain(*cut, own).pairs
-                if isinstance(mechanism, SlidingWindow) and own.global_tokens is not None:
+                if isinstance(mechanism, GlobalRows) and own.global_tokens is not None:
                     # Their rows are computed apart.
                     apart = int(own.global_tokens.sum()) if mechanism.global_projections else 0
                     self.total += apart * n * q.shape[1]

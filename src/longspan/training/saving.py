@@ -117,9 +117,8 @@ def carry_over(learner: Learner, folder: Path) -> None:
             mine.copy_(theirs)
     for name, part in learner.named_modules():
         if isinstance(part, MultiheadAttention):
-            mechanism: nn.Module = part.mechanism
-            its = mechanism.state_dict(prefix=f"{name}.mechanism.")
-            if not its.keys() & tensors.keys():
+            before = f"{name}.mechanism.q_global."
+            if not any(place.startswith(before) for place in tensors):
                 part.copy_projections()
     _rescale(learner, description)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from ..models.block import Block
-from ..nn import SlidingWindow
+from ..nn.global_rows import GlobalRows
 from .learner import Learner
 
 __all__ = ["is_sharded", "like", "shard", "sharding_asked", "unsharded", "whole", "whole_state"]
@@ -73,7 +73,7 @@ def _with_all_weights(block: Block, forward: Any, *inputs: Any) -> Tensor:
     """
     y: Tensor = forward(*inputs)
     mechanism = block.attention.mechanism
-    if torch.is_grad_enabled() and isinstance(mechanism, SlidingWindow):
+    if torch.is_grad_enabled() and isinstance(mechanism, GlobalRows):
         for own in mechanism.parameters():
             y = y + 0.0 * own.flatten()[0]
     return y

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from .arguments import Made
 
-__all__ = ["HopperOptions", "fuses", "hopper_options", "options", "overridden", "override"]
+__all__ = ["HopperOptions", "hopper_options", "options", "overridden", "override"]
 
 # Bytes of a pair of rows, for tiles of 64: above this the loads of three stages do not fit a
 # multiprocessor's shared memory.
@@ -91,16 +91,6 @@ def options(kernel: str, made: Made, itemsize: int) -> dict[str, int]:
         # Rows are loaded in every turn too, not keys alone.
         stages -= 1
     return {"num_warps": 4, "num_stages": stages}
-
-
-def fuses(made: Made, itemsize: int) -> bool:
-    """Whether products may run into sums.
-
-    A score and its row's log-sum-exp have to be the same numbers in every kernel, and what is fused
-    in one may not be in another. Of scores alone, in half precision, the difference is less than
-    their own error; but weights may make them as large as they like.
-    """
-    return itemsize == 2 and not made.TERMS
 
 
 def hopper_options(kernel: str, channels: int) -> HopperOptions:

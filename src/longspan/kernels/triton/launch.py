@@ -24,7 +24,7 @@ from .arguments import (
 )
 from .bias_launch import BiasGradients
 from .call import Call, numbers, power_of_2
-from .configs import fuses, options
+from .configs import options
 from .keys import join_key_gradients, key_gradients
 from .launching import launch
 from .outputs import join_outputs, outputs
@@ -42,12 +42,16 @@ KERNELS = {"outputs": outputs, "queries": query_gradients, "keys": key_gradients
 
 
 def _launch(name: str, grid: tuple[int, int], arguments: tuple[Any, ...], made: Made) -> None:
-    """Launches a kernel, and the one that computes again, with care, where it met a NaN."""
+    """Launches a kernel, and the one that computes again, with care, where it met a NaN.
+
+    A score and its row's log-sum-exp have to be the same numbers in every kernel: no product runs
+    into a sum, as one may here and not there.
+    """
     itemsize, leaves = arguments[0].q.data.element_size(), Leaves(arguments)
-    fused, more = fuses(made, itemsize), options(name, made, itemsize)
+    more = options(name, made, itemsize)
     constants = {"MADE": made}
-    launch(KERNELS[name], grid, arguments, constants, leaves, enable_fp_fusion=fused, **more)
-    repair(name, grid, arguments, made, leaves, fused)
+    launch(KERNELS[name], grid, arguments, constants, leaves, enable_fp_fusion=False, **more)
+    repair(name, grid, arguments, made, leaves)
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor]:

@@ -34,10 +34,9 @@ def repair(
     arguments: tuple[Any, ...],
     made: Made,
     leaves: Leaves,
-    fused: bool,
 ) -> None:
-    """Launches what repairs a kernel; grid, arguments with their leaves, constants and whether
-    products run into sums as for that one.
+    """Launches what repairs a kernel; grid, arguments with their leaves and constants as for that
+    one.
     """
     if name == "keys":
         pieces, careful = made.BN // FINE, made._replace(BN=FINE, CAREFUL=True)
@@ -55,5 +54,5 @@ def repair(
         (*arguments, units),
         constants,
         leaves.and_number(units),
-        enable_fp_fusion=fused,
+        enable_fp_fusion=False,
     )

@@ -146,16 +146,25 @@ def test_pictures_of_records(made: Path, tmp_path: Path) -> None:
     only = ran("table", str(made / "records"), "--only", "learned")
     assert "learned" in only and "window" not in only
     assert "window; learned" in ran("table", str(made / "records"), "--only", "wide", code=2)
+    left = ran("table", str(made / "records"), "--without", "window")
+    assert "learned" in left and "window" not in left
+    words = ["--without", "window", "--without", "learned"]
+    assert "no row left without" in ran("table", str(made / "records"), *words, code=2)
+    told = ran("table", str(made / "records"), "--without", "wide", code=2)
+    assert "no row with 'wide' to leave out: window; learned" in told
     arguments = ["table", str(made / "records"), "--only", "window", "--reaches", str(reaches)]
     assert "none of the records has a learned reach" in ran(*arguments, code=2)
 
 
 def test_rows_of_one_family_are_a_line() -> None:
-    from longspan.lab.pictures import _family
+    from longspan.lab.pictures import _family, _told
 
     names = ("fixed 64, with global tokens", "fixed 4, with global tokens")
     assert {_family(name) for name in names} == {"fixed, with global tokens"}
     assert _family("4,096: learned") == ": learned" and _family("k = 0.6") == "k ="
+    assert _told(names) == ("fixed …, with global tokens", ["64", "4"])
+    assert _told(["learned 16, k = 0.6"]) == ("learned 16, k = 0.6", [""])
+    assert _told(["learned 16, rate ×1", "learned 16, rate ×100"])[0] == "learned 16, rate ×…"
 
 
 def test_one_run_that_fails_is_not_the_end_of_the_others(

@@ -194,6 +194,10 @@ def records_table(
         typer.Option("--output", "-o", help="A file for the table as Markdown.", **PATH),
     ] = None,
     only: Annotated[str, typer.Option(help="Words that a row's name has to have.")] = "",
+    without: Annotated[
+        list[str] | None,
+        typer.Option(help="Words that a row's name may not have; may be repeated."),
+    ] = None,
     quality: Annotated[
         Path | None,
         typer.Option(help="A picture (.svg, .png) of quality against pairs.", **PATH),
@@ -205,14 +209,15 @@ def records_table(
     """Show the table of runs of which there are records, and draw them."""
     console = _console()
     with errors_in_one_line():
-        done = apart(read_all(records, only))
+        left_out = without or ()
+        done = apart(read_all(records, only, left_out))
         table.show(console, records.name, done)
         if output is not None:
             say(console, f"saved {table.save(done, output)}")
         if quality is not None:
             say(console, f"saved {save_quality(done, quality)}")
         if reaches is not None:
-            say(console, f"saved {save_reaches(lines_of(records, only), reaches)}")
+            say(console, f"saved {save_reaches(lines_of(records, only, left_out), reaches)}")
 
 
 def data(

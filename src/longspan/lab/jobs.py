@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..recipes import Plan, Planned
 from ..training import RunConfig
 from ..training.folder import TakenError
@@ -145,7 +147,8 @@ def _told_to_end() -> Iterator[None]:
 
 
 def _started(command: list[str], log: Path, jobs: int) -> subprocess.Popen[bytes]:
-    threads = max((os.cpu_count() or 1) // jobs, 1)
+    # For a GPU one thread launches, and others would take the cores of those that do by waiting.
+    threads = 1 if torch.cuda.is_available() else max((os.cpu_count() or 1) // jobs, 1)
     own = {"OMP_NUM_THREADS": str(threads)} | os.environ
     with log.open("wb") as file:
         # By what it reads, which is nothing, it knows that this process is still there.

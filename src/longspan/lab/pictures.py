@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import compress, zip_longest
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,13 +17,15 @@ __all__ = ["save_quality", "save_reaches"]
 
 # Matplotlib has so many colours, and begins again; then marks are others.
 COLOURS, MARKERS = 10, "os^Dv"
+# What names of rows have in them.
+NUMBER = re.compile(r"\d[\d,.]*\d|\d")
 # Panels of a picture, at most.
 MOST_PANELS = 12
 
 
 def save_quality(done: Sequence[Done], path: Path) -> Path:
     """The main measure against pairs, a point a row, with the deviation over seeds. Rows whose
-    names differ in their numbers alone are a line.
+    names differ in their numbers alone are a line, whose points have these numbers beside them.
     """
     first = done[0][1]
     rows = compared(done, lower_is_better=bool(first.get("lower_is_better")))
@@ -37,8 +40,9 @@ def save_quality(done: Sequence[Done], path: Path) -> Path:
 
     figure.set_layout_engine("constrained")
     axis = figure.add_subplot()
-    for number, (name, own) in enumerate(families.items()):
+    for number, own in enumerate(families.values()):
         own.sort(key=_pairs)
+        name, labels = _told([row.row for row in own])
         axis.errorbar(
             [_pairs(row) for row in own],
             [row.quality.mean for row in own],
@@ -46,10 +50,9 @@ def save_quality(done: Sequence[Done], path: Path) -> Path:
             marker=MARKERS[number // COLOURS % len(MARKERS)], markersize=4, linewidth=1, capsize=2,
             label=name,
         )  # fmt: skip
-        for row in own:
+        for row, label in zip(own, labels, strict=True):
             axis.annotate(
-                " ".join(re.findall(r"\d[\d,.]*\d|\d", row.row)),
-                (_pairs(row), row.quality.mean), xytext=(4, 4), textcoords="offset points",
+                label, (_pairs(row), row.quality.mean), xytext=(4, 4), textcoords="offset points",
                 fontsize=7,
             )  # fmt: skip
     axis.set_xscale("log")
@@ -103,8 +106,19 @@ def save_reaches(lines: Sequence[Lines], path: Path) -> Path:
 
 def _family(row: str) -> str:
     """The name without its numbers."""
-    bare = re.sub(r"\d[\d,.]*\d|\d", "", row)
+    bare = NUMBER.sub("", row)
     return re.sub(r"\s+", " ", bare).replace(" ,", ",").strip()
+
+
+def _told(rows: Sequence[str]) -> tuple[str, list[str]]:
+    """The name of rows that differ in their numbers alone, with … for those that differ, and these
+    of each row.
+    """
+    numbers = [NUMBER.findall(row) for row in rows]
+    differ = [len(set(own)) > 1 for own in zip_longest(*numbers)]
+    place = iter(differ)
+    name = NUMBER.sub(lambda found: "…" if next(place) else found[0], rows[0])
+    return name, [" ".join(compress(own, differ)) for own in numbers]
 
 
 def _pairs(row: Compared) -> float:

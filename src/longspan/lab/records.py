@@ -103,32 +103,40 @@ def keep(folder: Path, plan: Plan, planned: Planned, run: Path) -> Path:
     return path
 
 
-def read_all(folder: Path, only: str = "") -> list[Done]:
+def read_all(folder: Path, only: str = "", without: Sequence[str] = ()) -> list[Done]:
     """All records of a folder: rows in their order, seeds in theirs.
 
     Args:
         only: words that a row's name has to have.
+        without: words that it may not have.
     """
-    return [_done(record) for record in _all(folder, only)]
+    return [_done(record) for record in _all(folder, only, without)]
 
 
-def lines_of(folder: Path, only: str = "") -> list[Lines]:
+def lines_of(folder: Path, only: str = "", without: Sequence[str] = ()) -> list[Lines]:
     """For the same runs, the lines of their metrics that were kept."""
-    return [(_done(record)[0], record.get("metrics", [])) for record in _all(folder, only)]
+    found = _all(folder, only, without)
+    return [(_done(record)[0], record.get("metrics", [])) for record in found]
 
 
-def _all(folder: Path, only: str) -> list[dict[str, Any]]:
+def _all(folder: Path, only: str, without: Sequence[str]) -> list[dict[str, Any]]:
     paths = sorted(folder.glob("*.json"))
     if not paths:
         hint = "; the table of its runs is table.md" if (folder / "table.md").is_file() else ""
         raise ValueError(f"{folder} has no records, as --records leaves them{hint}")
     found = [_read(path) for path in paths]
     found.sort(key=lambda own: (own["order"], own["config"]["seed"]))
+    rows = dict.fromkeys(record["row"] for record in found)
+    for words in without:
+        if not any(words in row for row in rows):
+            raise ValueError(f"{folder} has no row with {words!r} to leave out: {'; '.join(rows)}")
     chosen = [record for record in found if only in record["row"]]
     if not chosen:
-        rows = dict.fromkeys(record["row"] for record in found)
         raise ValueError(f"{folder} has no row with {only!r} in its name, but {'; '.join(rows)}")
-    return chosen
+    left = [own for own in chosen if not any(words in own["row"] for words in without)]
+    if not left:
+        raise ValueError(f"{folder} has no row left without {', '.join(map(repr, without))}")
+    return left
 
 
 def _done(record: dict[str, Any]) -> Done:

@@ -11,6 +11,7 @@ from longspan.recipes import (
     Planned,
     comparison,
     long_documents,
+    longer_texts,
     narrow_ideas,
     narrow_windows,
     over_seeds,
@@ -109,7 +110,9 @@ def test_parts_of_the_window_table() -> None:
 def test_long_documents_have_the_same_pairs() -> None:
     plan = long_documents(reach=40, seeds=(0,))
     configs = {run.row: run.config for run in plan.runs}
-    assert len(configs) == len(plan.runs) == 15
+    assert len(configs) == len(plan.runs) == 16
+    more = configs["full attention, 4 times the steps"].stages
+    assert [own.steps for own in more] == [1400, 4 * 450]
     bird: Any = configs["BigBird"].mechanism
     assert bird["block"] * (bird["window"] + bird["drawn"]) == 80
     assert configs["fixed, 512 tokens"].stages[1].batch == 8 * configs["fixed"].stages[1].batch
@@ -136,7 +139,7 @@ def test_long_documents_have_the_same_pairs() -> None:
 def test_long_documents_without_paragraphs() -> None:
     plan = long_documents(paragraphs=0, steps=900, seeds=(0,))
     stages = {run.row: run.config.stages for run in plan.runs}
-    assert len(stages) == 15 and stages["learned"][0].name == "train"
+    assert len(stages) == 16 and stages["learned"][0].name == "train"
     wide = stages.pop("learned, wide first")
     assert [own.steps for own in wide] == [225, 225, 450]
     assert all(len(own) == 1 for own in stages.values())
@@ -215,6 +218,21 @@ def test_ideas_change_one_thing_and_take_as_many_steps() -> None:
     for run in plan.runs[20:]:
         means = [own.mechanism and own.mechanism["mean_reach"] for own in run.config.stages]
         assert means == [64, 32, None], run.row
+
+
+def test_longer_texts_are_read_without_training_on_them() -> None:
+    plan = longer_texts(lengths=(512, 1024))
+    assert len(plan.runs) == 6 and plan.rows[:2] == (
+        "384 tokens: full attention", "384 tokens: a window of 128",
+    )  # fmt: skip
+    for run, length in zip(plan.runs, (384, 384, 512, 512, 1024, 1024), strict=True):
+        first, last = run.config.stages
+        assert run.config.mechanism == {"kind": "FullAttention"} and first.mechanism is None
+        assert last.steps == 0 and last.task == {"settings": {"length": length, "by": "article"}}
+        assert last.mechanism is not None
+        assert last.mechanism["kind"] == (
+            "SlidingWindow" if "window" in run.row else "FullAttention"
+        )
 
 
 @pytest.mark.parametrize(("mean", "heads"), [(16, 12), (16, 4), (8, 1)])

@@ -76,7 +76,7 @@ def test_set_says_what_is_wrong(setting: str, says: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"steps": 0}, "steps must be at least 1"),
+        ({"steps": -1}, "steps must be at least 0"),
         ({"name": "a/b"}, "name must be a word"),
         ({"clip": 0.0}, "clip must not be"),
         ({"learning_rate": -1.0}, "learning_rate must not be below 0"),

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from longspan import report
 from longspan.nn import Attention, LearnedWindow, SlidingWindow
 from longspan.patterns import Causal, Global, Window
-from longspan.training import RunConfig, load, train
+from longspan.training import RunConfig, estimate, load, train
 from longspan.training.building import build, tasks_of
 from longspan.training.saving import load_learner, read
 
@@ -371,3 +372,41 @@ def test_a_reach_from_nowhere_is_said_before_anything_is_trained(tmp_path: Path)
     with pytest.raises(ValueError, match=says):
         train(config)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_stage_of_no_steps_measures_what_it_begins_with(tmp_path: Path) -> None:
+    first = train(config_for(tmp_path / "a", stage(), mechanism=LEARNED), task=Tiny())
+    still = stage(name="measured", steps=0, evaluate_every=2)
+    config = config_for(
+        tmp_path / "b", still, mechanism=LEARNED, start=str(tmp_path / "a"), model={}
+    )
+    found = train(config, task=Tiny())
+    assert found["metrics"] == first["metrics"] and found["loss"] == first["loss"]
+    assert found["steps"] == 0 and found["tokens_per_second"] is None and found["seconds"] > 0
+    (line,) = metrics_of(tmp_path / "b")
+    assert line["kind"] == "dev" and line["stage"] == "measured"
+    before, after = weights(tmp_path / "a", "train"), weights(tmp_path / "b", "measured")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    # Between stages that train, too; and what it would cost is told.
+    stages = (stage(name="one"), still, stage(name="two"))
+    whole = train(config_for(tmp_path / "c", *stages, mechanism=LEARNED), task=Tiny())
+    assert whole["steps"] == 12
+    assert [own.seconds for own in estimate(config, task=Tiny())] != [0.0]
+    page = report.write([tmp_path / "b", tmp_path / "c"], tmp_path / "report.html").read_text()
+    assert "measured" in page
+
+
+def test_a_stage_may_have_another_mechanism(tmp_path: Path) -> None:
+    """With none of the settings of the run's own."""
+    other = stage(name="other", steps=0, mechanism={"kind": "SlidingWindow", "left": 5})
+    config = config_for(tmp_path / "a", stage(name="one"), other, mechanism=LEARNED)
+    found = train(config, task=Tiny())
+    assert found["mechanism"] == "SlidingWindow" and found["mean_reach"] is None
+    for own in load_learner(tmp_path / "a" / "stages" / "other").mechanisms():
+        assert isinstance(own, SlidingWindow) and own.settings["left"] == 5
+    with pytest.raises(ValueError, match=r"stage 'other': .* did you mean 'SlidingWindow'"):
+        config_for(
+            tmp_path / "b", stage(name="other", mechanism={"kind": "SlidingWindw"}),
+            mechanism=LEARNED,
+        )  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from longspan.nn import LearnedWindow, SlidingWindow
-from longspan.recipes import Plan, Planned, long_documents, scales
+from longspan.recipes import Plan, Planned, long_documents, longer_texts, scales
 from longspan.training import RunConfig, Stage, load, train
 from longspan.training.saving import load_learner, read
 from longspan.training.starting import is_run, stage_of
@@ -192,9 +192,13 @@ def test_recipes_compare_from_the_same_beginning(tmp_path: Path) -> None:
     learned = squad_run(tmp_path / "a", {"kind": "LearnedWindow", "mean_reach": 4, "max_reach": 8})
     with pytest.raises(ValueError, match="has learned windows"):
         long_documents(start=str(learned))
-    plan = scales(start=str(squad_run(tmp_path / "b", FULL)), seeds=(0,))
+    full = str(squad_run(tmp_path / "b", FULL))
+    plan = scales(start=full, seeds=(0,))
     tokenizer = str(tmp_path / "b" / "run" / "stages" / "train")
     assert plan.runs[0].config.task["settings"]["tokenizer"] == tokenizer
+    # What has learned already is measured alone.
+    for run in longer_texts(start=full).runs:
+        assert [own.steps for own in run.config.stages] == [0]
 
 
 def test_records_know_their_start(tmp_path: Path) -> None:

@@ -133,10 +133,9 @@ def _metric(result: dict[str, Any]) -> float:
 def _asked_reach(config: RunConfig) -> float | None:
     """Of the last stage, over layers and heads."""
     asked = config.mechanism or []
-    changed = config.stages[-1].mechanism or {}
     found = []
     for own in asked if isinstance(asked, list) else [asked]:
-        settings = {**own, **changed}
+        settings = config.stages[-1].mechanism_from(own)
         each = settings.get("mean_reach", settings.get("left"))
         if settings["kind"] in ("LearnedWindow", "SlidingWindow") and each is not None:
             found.append(fmean(each if isinstance(each, list) else [each]))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from .comparison import MECHANISMS, comparison
 from .long_documents import long_documents
+from .longer_texts import longer_texts
 from .narrow_ideas import narrow_ideas
 from .narrow_windows import narrow_windows
 from .plan import Plan, Planned, over_seeds
@@ -21,6 +22,7 @@ __all__ = [
     "Planned",
     "comparison",
     "long_documents",
+    "longer_texts",
     "narrow_ideas",
     "narrow_windows",
     "over_seeds",
@@ -37,5 +39,6 @@ RECIPES: dict[str, Callable[..., Plan]] = {
     "window_table": window_table,
     "scales": scales,
     "long_documents": long_documents,
+    "longer_texts": longer_texts,
     "unanswerable": unanswerable,
 }

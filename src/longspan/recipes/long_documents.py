@@ -24,6 +24,9 @@ __all__ = ["long_documents"]
 
 WIDE_FIRST = "learned, wide first"
 
+# As many times the steps on articles, for full attention.
+MORE = 4
+
 # An eighth of it has room for a question and some text.
 SHORTEST = 1024
 
@@ -46,7 +49,8 @@ def long_documents(
 ) -> Plan:
     """Full attention, and mechanisms of the same pairs, each with the question's tokens as global
     ones; then what happens without those, without projections of their own, where an article is
-    read through shorter windows, and where learned windows are wide on paragraphs.
+    read through shorter windows, where learned windows are wide on paragraphs, and where full
+    attention has more steps on articles: of those it needs the most.
 
     Every row learns from paragraphs first, and then from whole articles.
 
@@ -120,6 +124,9 @@ def _rows(base: RunConfig, reach: int, length: int) -> Iterator[tuple[str, RunCo
         yield f"fixed, {shorter} tokens", windows(own)
         yield f"learned, {shorter} tokens", learning(own)
     yield WIDE_FIRST, learning(base)
+    (articles,) = base.stages
+    longer = replace(articles, steps=MORE * articles.steps)
+    yield f"full attention, {MORE} times the steps", full(replace(base, stages=(longer,)))
 
 
 def _bigbird(reach: int) -> dict[str, Any]:

@@ -88,6 +88,10 @@ class RunConfig:
                 )
         if not self.stages or not all(isinstance(own, Stage) for own in self.stages):
             raise ValueError("RunConfig: stages must be a list of at least one Stage")
+        for stage in self.stages:
+            kind = (stage.mechanism or {}).get("kind")
+            if kind is not None and kind not in KINDS:
+                raise ValueError(unknown(f"stage {stage.name!r}: mechanism", str(kind), KINDS))
         names = [stage.name for stage in self.stages]
         for number, name in enumerate(names):
             if name in names[:number]:

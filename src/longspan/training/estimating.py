@@ -178,7 +178,7 @@ def _measured(
                 for numbers in sampler.step(made, batch, accumulate, 0, 1)
             ]
             made += 1
-            return stepper.step(min(made, stage.steps) - 1, batches)
+            return stepper.step(max(min(made, stage.steps) - 1, 0), batches)
 
         return one
 
@@ -245,9 +245,9 @@ def _evaluation(
 
 
 def _evaluations(stage: Stage) -> int:
-    """How often a stage is evaluated: after its last step always."""
+    """How often a stage is evaluated: after its last step always, or where there is none."""
     every = stage.evaluate_every
-    return 1 if every is None else -(-stage.steps // every)
+    return 1 if every is None else max(-(-stage.steps // every), 1)
 
 
 def _seconds(call: Callable[[], object], device: torch.device) -> float:

@@ -62,6 +62,11 @@ class Place:
     training_seconds: float = 0.0
     metrics: int = 0
 
+    @property
+    def speed(self) -> float | None:
+        """Tokens a second, of steps alone; None where there were none."""
+        return self.all_tokens / max(self.training_seconds, 1e-9) if self.step else None
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -179,7 +184,7 @@ def run_steps(
     evaluate: Callable[[Shown], None],
     save: Callable[[], None],
 ) -> None:
-    """The steps of a stage that are not done yet.
+    """The steps of a stage that are not done yet, and its evaluations.
 
     Args:
         record: takes a line of metrics.
@@ -198,6 +203,9 @@ def run_steps(
     begin, before = time.perf_counter(), place.seconds
     saved = begin
     with progress(stage.name, place.done, stage.steps, mine == 0) as shown:
+        if stage.steps == 0:
+            evaluate(shown)
+            place.seconds = place.since = before + time.perf_counter() - begin
         while place.done < stage.steps:
             state = _random_state(device)
             start = time.perf_counter()

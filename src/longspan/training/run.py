@@ -277,7 +277,7 @@ class _Run:
             "pairs_per_token": found["pairs_per_token"],
             "mean_reach": found.get("mean_reach"),
             "chosen": found.get("chosen"),
-            "tokens_per_second": place.all_tokens / max(place.training_seconds, 1e-9),
+            "tokens_per_second": place.speed,
             "peak_memory": peak_memory(self.device),
             "seconds": place.seconds,
             "parameters": sum(own.numel() for own in running.learner.parameters()),
@@ -338,8 +338,8 @@ def _seed(seed: int) -> None:
 
 
 def _label(config: RunConfig) -> str:
-    """The mechanism's name, or names."""
+    """The name, or names, of the last stage's mechanism."""
     asked = config.mechanism or {"kind": "Attention"}
-    if isinstance(asked, dict):
-        return str(asked["kind"])
-    return "+".join(dict.fromkeys(str(own["kind"]) for own in asked))
+    layers = asked if isinstance(asked, list) else [asked]
+    kinds = (str(config.stages[-1].mechanism_from(own)["kind"]) for own in layers)
+    return "+".join(dict.fromkeys(kinds))

@@ -27,7 +27,7 @@ class Stage:
 
     Attributes:
         name: of the stage; no two of a run have the same.
-        steps: of the optimiser.
+        steps: of the optimiser; 0 measures the model that the stage begins with.
         batch: examples at once, in each process. A step has batch · accumulate · processes.
         length: the most tokens of an example; None is the task's own.
         learning_rate: the highest.
@@ -43,7 +43,8 @@ class Stage:
             mechanism says.
         windows: tokens to each side of sliding windows: a number, or one for each layer; None as
             the mechanism says.
-        mechanism: settings of the mechanism that are others in this stage, such as `mean_reach`.
+        mechanism: settings of the mechanism that are others in this stage, such as `mean_reach`; or
+            another mechanism, by its kind, with all of its settings.
         reach_from: where the reach networks come from, which are then frozen: the name of an
             earlier stage, or the folder of another run.
         fresh: starts with the initial weights again.
@@ -98,7 +99,8 @@ class Stage:
                 "Stage: name must be a word that can name a folder, without / and dots, got "
                 f"{describe(self.name)}"
             )
-        for name in ("steps", "batch", "accumulate", "record_every"):
+        need_int(f"Stage {self.name!r}: steps", self.steps, at_least=0)
+        for name in ("batch", "accumulate", "record_every"):
             need_int(f"Stage {self.name!r}: {name}", getattr(self, name), at_least=1)
         for name in ("length", "evaluate_every", "evaluate_on", "save_every"):
             if getattr(self, name) is not None:
@@ -154,6 +156,13 @@ class Stage:
         object.__setattr__(self, "betas", tuple(self.betas))
         if isinstance(self.windows, list):
             object.__setattr__(self, "windows", tuple(self.windows))
+
+    def mechanism_from(self, whole: dict[str, Any]) -> dict[str, Any]:
+        """What a layer's mechanism, as the run describes it, is in this stage."""
+        changed = self.mechanism or {}
+        if changed.get("kind", whole["kind"]) != whole["kind"]:
+            return dict(changed)
+        return whole | changed
 
     @property
     def warmup_steps(self) -> int:

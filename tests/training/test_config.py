@@ -91,6 +91,8 @@ def test_stages_say_what_is_wrong(options: dict[str, Any], says: str) -> None:
 
 
 def test_configs_say_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no stage has steps, and there is no start"):
+        config_for(tmp_path, stage(steps=0))
     with pytest.raises(ValueError, match="two stages are called 'a'"):
         config_for(tmp_path, stage(name="a"), stage(name="a"))
     with pytest.raises(ValueError, match="at least one Stage"):

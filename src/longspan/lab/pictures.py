@@ -56,6 +56,7 @@ def save_quality(done: Sequence[Done], path: Path) -> Path:
                 fontsize=7,
             )  # fmt: skip
     axis.set_xscale("log")
+    axis.margins(x=0.08)  # Room for what stands beside the last point.
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.xaxis.set_minor_locator(NullLocator())

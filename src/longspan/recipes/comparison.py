@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import need_number
+from ..errors import need_int, need_number
 from ..tasks.registry import kind_of_task
 from ..training import RunConfig, Stage
 from .plan import Plan, Planned, over_seeds
@@ -77,6 +77,7 @@ def comparison(
         raise ValueError(f"compare: bigbird looks ahead, and {task} is written from left to right")
     settings = {} if length is None else {"length": length}
     own: dict[str, Any] = {"name": task, "data": data, "settings": settings}
+    need_int("compare: steps", steps, at_least=1)
     need_number("compare: soft", soft)
     if not 0 <= soft < 1:
         raise ValueError(f"compare: soft must be a share from 0 to below 1, got {soft}")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..errors import need_int
 from ..paths import expanded
 from ..training import RunConfig, Stage
 from ..training.config import Precision
@@ -57,6 +58,7 @@ def answering(
     """A run on `squad` in one stage, with the tokenizer of the weights that it starts from, those
     of a checkpoint or of another run; further settings are the task's. Its attention is full.
     """
+    need_int("steps", steps, at_least=1)
     own: dict[str, Any] = {"length": length, **settings}
     if dev is not None:
         own["dev"] = dev

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import need_int
 from ..training import RunConfig, Stage
 from .plan import Plan, over_seeds
 
@@ -29,6 +30,7 @@ def quick(*, steps: int = 250, seeds: Sequence[int] = (0, 1, 2), reach: int = RE
         seeds: of each of the two.
         reach: bytes that a token looks back, on average.
     """
+    need_int("quick: steps", steps, at_least=1)
     stage = Stage(
         steps=steps,
         batch=16,

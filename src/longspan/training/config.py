@@ -96,6 +96,11 @@ class RunConfig:
         for number, name in enumerate(names):
             if name in names[:number]:
                 raise ValueError(f"RunConfig: two stages are called {name!r}")
+        if self.steps == 0 and self.start is None:
+            raise ValueError(
+                "RunConfig: no stage has steps, and there is no start whose model could be "
+                "measured: give one of the two"
+            )
         need_int("RunConfig: seed", self.seed, at_least=0)
         need_bool("RunConfig: tensorboard", self.tensorboard)
         need_bool("RunConfig: compiled", self.compiled)

@@ -140,6 +140,36 @@ def test_setups_are_named_by_what_differs(tmp_path: Path) -> None:
     ) == ["sliding window, window 64", "sliding window, window 128", "BigBird"]
 
 
+def test_setups_are_called_as_in_tables(tmp_path: Path) -> None:
+    def noted(name: str, rows: list[Any], **options: Any) -> Path:
+        folder = write_run(tmp_path / name, **options)
+        (folder / "row.json").write_text(json.dumps(rows))
+        return folder
+
+    own = {"title": "Windows", "order": 0, "row": "fixed 16", "published": None}
+    folders = [
+        noted("a", [own], seed=0),
+        noted("b", [own], seed=1),
+        noted("c", [own, {**own, "title": "Others"}], settings={"left": 9}),
+        noted("d", [own, {**own, "row": "a window"}], settings={"left": 10}),
+    ]
+    runs = [read_run(folder) for folder in folders]
+    assert not any(run.problems for run in runs)
+    # Of one name they are told apart, and of two they have none.
+    found = [setup.name for setup in setups_of(runs)]
+    assert found[2] == "learned window" and len(set(found)) == 3
+    assert all(name.startswith("fixed 16") for name in found[:2])
+    assert [setup.name for setup in setups_of(runs[:2])] == ["fixed 16"]
+
+
+@pytest.mark.parametrize("content", ["", "7", "[{}]", '[{"row": 3}]', "[[]]"])
+def test_rows_that_cannot_be_read_are_said(content: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    (folder / "row.json").write_text(content)
+    run = read_run(folder)
+    assert run.row == "" and run.problems[0].startswith("row.json cannot be read")
+
+
 def test_a_setup_without_a_mechanism_is_full_attention(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     config = json.loads((folder / "config.json").read_text()) | {"mechanism": None}

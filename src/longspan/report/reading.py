@@ -67,6 +67,7 @@ class Run:
         records: the lines of `metrics.jsonl` that could be read.
         look: what tokens of a document see; None where the run wrote none.
         study: what its windows have learned; None where nobody looked.
+        row: what tables call it; empty where none does, or several in their own ways.
         problems: what is wrong with the folder, a sentence each.
     """
 
@@ -76,6 +77,7 @@ class Run:
     records: list[Record] = field(default_factory=list)
     look: Look | None = None
     study: Study | None = None
+    row: str = ""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -138,7 +140,22 @@ def read_run(folder: Path) -> Run:
             run.study = study_from(_json(studied))
         except (OSError, ValueError) as error:
             run.problems.append(f"reaches.json cannot be shown: {_said(error)}")
+    noted = folder / "row.json"
+    if noted.exists():
+        try:
+            run.row = _row(_json(noted))
+        except (OSError, ValueError) as error:
+            run.problems.append(f"row.json cannot be read: {_said(error)}")
     return run
+
+
+def _row(found: Any) -> str:
+    """The name in notes on which rows of tables a run is, if it is one name."""
+    notes = found if isinstance(found, list) else [found]
+    rows = [own.get("row") if isinstance(own, dict) else None for own in notes]
+    if not all(isinstance(own, str) and own for own in rows):
+        raise ValueError("it must list rows with their names")
+    return str(rows[0]) if len(set(rows)) == 1 else ""
 
 
 def finite(found: Any) -> float | None:

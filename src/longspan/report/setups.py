@@ -131,7 +131,7 @@ def _key(run: Run) -> str:
 
 
 def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
-    bases = [_mechanism_name(group[0]) for group in groups]
+    bases = [_row(group) or _mechanism_name(group[0]) for group in groups]
     flat = [_flat(group[0].config) for group in groups]
     names = []
     for place, base in enumerate(bases):
@@ -164,6 +164,12 @@ def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
             for place, name in enumerate(names)
         ]
     return names
+
+
+def _row(group: Sequence[Run]) -> str:
+    """What a table calls all of these runs, if it does."""
+    rows = {run.row for run in group}
+    return rows.pop() if len(rows) == 1 else ""
 
 
 def _mechanism_name(run: Run) -> str:

@@ -167,6 +167,22 @@ def test_rows_of_one_family_are_a_line() -> None:
     assert _told(["learned 16, rate ×1", "learned 16, rate ×100"])[0] == "learned 16, rate ×…"
 
 
+def test_along_a_line_one_number_differs() -> None:
+    from types import SimpleNamespace
+
+    from longspan.lab.pictures import _lines
+
+    rows: list[Any] = [
+        SimpleNamespace(row=f"{length} tokens: a window of {reach}")
+        for length in (384, 512, 1024)
+        for reach in (64, 128)
+    ]
+    found = [[own.row.split()[0] for own in line] for line in _lines(rows)]
+    assert found == [["384", "512", "1024"]] * 2
+    assert [len(line) for line in _lines(rows[:2])] == [2]
+    assert [len(line) for line in _lines([SimpleNamespace(row="fixed")])] == [1]  # type: ignore[list-item]
+
+
 def test_one_run_that_fails_is_not_the_end_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

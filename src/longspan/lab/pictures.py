@@ -25,7 +25,7 @@ MOST_PANELS = 12
 
 def save_quality(done: Sequence[Done], path: Path) -> Path:
     """The main measure against pairs, a point a row, with the deviation over seeds. Rows whose
-    names differ in their numbers alone are a line, whose points have these numbers beside them.
+    names differ in one number alone are a line, whose points have that number beside them.
     """
     first = done[0][1]
     rows = compared(done, lower_is_better=bool(first.get("lower_is_better")))
@@ -35,12 +35,13 @@ def save_quality(done: Sequence[Done], path: Path) -> Path:
             families.setdefault(_family(row.row), []).append(row)
     if not families:
         raise ValueError("none of the records says how many pairs it has")
+    lines = [line for family in families.values() for line in _lines(family)]
     figure = new_figure(8.0, 4.8)  # which says what to install, if there is no matplotlib
     from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
     figure.set_layout_engine("constrained")
     axis = figure.add_subplot()
-    for number, own in enumerate(families.values()):
+    for number, own in enumerate(lines):
         own.sort(key=_pairs)
         name, labels = _told([row.row for row in own])
         axis.errorbar(
@@ -109,6 +110,17 @@ def _family(row: str) -> str:
     """The name without its numbers."""
     bare = NUMBER.sub("", row)
     return re.sub(r"\s+", " ", bare).replace(" ,", ",").strip()
+
+
+def _lines(family: Sequence[Compared]) -> list[list[Compared]]:
+    """Rows of a family, apart by all of their numbers but the one that differs most."""
+    numbers = [NUMBER.findall(row.row) for row in family]
+    counts = [len(set(own)) for own in zip_longest(*numbers)]
+    along = counts.index(max(counts)) if counts else 0
+    found: dict[tuple[str, ...], list[Compared]] = {}
+    for row, own in zip(family, numbers, strict=True):
+        found.setdefault((*own[:along], *own[along + 1 :]), []).append(row)
+    return list(found.values())
 
 
 def _told(rows: Sequence[str]) -> tuple[str, list[str]]:

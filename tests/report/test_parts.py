@@ -167,7 +167,7 @@ def test_rows_that_cannot_be_read_are_said(content: str, tmp_path: Path) -> None
     folder = write_run(tmp_path / "run")
     (folder / "row.json").write_text(content)
     run = read_run(folder)
-    assert run.row == "" and run.problems[0].startswith("row.json cannot be read")
+    assert run.row == "" and run.problems[0].startswith("row.json cannot be shown")
 
 
 def test_a_setup_without_a_mechanism_is_full_attention(tmp_path: Path) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .looks import Look, look_from
 from .studies import Study, study_from
 
 __all__ = ["LayerReach", "Record", "Run", "read_run"]
+
+Found = TypeVar("Found")
 
 QUANTILES = 5
 ABOUT_A_RECORD = frozenset(
@@ -128,25 +130,21 @@ def read_run(folder: Path) -> Run:
     run.result = _read_object(folder / "result.json", run.problems) or {}
     _check_result(run)
     run.records = _read_records(folder / "metrics.jsonl", run.problems)
-    looks = folder / "looks.json"
-    if looks.exists():
-        try:
-            run.look = look_from(_json(looks))
-        except (OSError, ValueError) as error:
-            run.problems.append(f"looks.json cannot be shown: {_said(error)}")
-    studied = folder / "reaches.json"
-    if studied.exists():
-        try:
-            run.study = study_from(_json(studied))
-        except (OSError, ValueError) as error:
-            run.problems.append(f"reaches.json cannot be shown: {_said(error)}")
-    noted = folder / "row.json"
-    if noted.exists():
-        try:
-            run.row = _row(_json(noted))
-        except (OSError, ValueError) as error:
-            run.problems.append(f"row.json cannot be read: {_said(error)}")
+    run.look = _there(folder / "looks.json", look_from, run.problems)
+    run.study = _there(folder / "reaches.json", study_from, run.problems)
+    run.row = _there(folder / "row.json", _row, run.problems) or ""
     return run
+
+
+def _there(path: Path, made: Callable[[Any], Found], problems: list[str]) -> Found | None:
+    """What a file that may be missing holds."""
+    if not path.exists():
+        return None
+    try:
+        return made(_json(path))
+    except (OSError, ValueError) as error:
+        problems.append(f"{path.name} cannot be shown: {_said(error)}")
+        return None
 
 
 def _row(found: Any) -> str:

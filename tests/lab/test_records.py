@@ -180,7 +180,8 @@ def test_along_a_line_one_number_differs() -> None:
     found = [[own.row.split()[0] for own in line] for line in _lines(rows)]
     assert found == [["384", "512", "1024"]] * 2
     assert [len(line) for line in _lines(rows[:2])] == [2]
-    assert [len(line) for line in _lines([SimpleNamespace(row="fixed")])] == [1]  # type: ignore[list-item]
+    alone: list[Any] = [SimpleNamespace(row="fixed")]
+    assert [len(line) for line in _lines(alone)] == [1]
 
 
 def test_one_run_that_fails_is_not_the_end_of_the_others(

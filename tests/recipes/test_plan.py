@@ -266,3 +266,17 @@ def test_mechanisms_are_compared_with_the_same_of_everything_else() -> None:
         comparison("recall", ("wide",))
     with pytest.raises(ValueError, match="looks ahead"):
         comparison("recall", ("bigbird",))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "option"),
+    [
+        (scales, "steps"), (scales, "short_steps"), (window_table, "long_steps"),
+        (window_table, "steps"), (long_documents, "steps"), (longer_texts, "paragraphs"),
+        (narrow_windows, "steps"),
+    ],
+)  # fmt: skip
+def test_recipes_train(recipe: Any, option: str) -> None:
+    """A stage of no steps measures, which is nobody's wish here."""
+    with pytest.raises(ValueError, match="must be at least 1, got 0"):
+        recipe(**{option: 0})

@@ -135,7 +135,7 @@ def _asked_reach(config: RunConfig) -> float | None:
     asked = config.mechanism or []
     found = []
     for own in asked if isinstance(asked, list) else [asked]:
-        settings = config.stages[-1].mechanism_from(own)
+        settings = config.stages[-1].mechanism_of(own)
         each = settings.get("mean_reach", settings.get("left"))
         if settings["kind"] in ("LearnedWindow", "SlidingWindow") and each is not None:
             found.append(fmean(each if isinstance(each, list) else [each]))

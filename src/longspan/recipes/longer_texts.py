@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..errors import need_int
 from ..training.config import Precision
 from ..training.starting import is_run
 from .plan import Plan, Planned, over_seeds
@@ -52,11 +53,13 @@ def longer_texts(
         precision: `"bf16"` or `"float32"`.
         seeds: of every row.
     """
+    need_int("longer_texts: paragraphs", paragraphs, at_least=1)
     base = answering(
         data=data, dev=dev, start=start, steps=paragraphs, batch=short_batch, length=short,
         learning_rate=learning_rate, precision=precision, dev_questions=dev_questions,
     )  # fmt: skip
     (learning,) = base.stages
+    learned = start is not None and is_run(start)
     rows: dict[str, dict[str, Any]] = {
         "full attention": {"kind": "FullAttention"},
         f"a window of {reach}": {
@@ -70,7 +73,6 @@ def longer_texts(
                 learning, name="measured", steps=0, batch=batch, mechanism=mechanism,
                 task={"settings": {"length": length, "by": "article"}},
             )  # fmt: skip
-            learned = start is not None and is_run(start)
             stages = (measured,) if learned else (replace(learning, name="paragraphs"), measured)
             name = f"{length:,} tokens: {row}"
             runs += over_seeds(name, replace(base, stages=stages), seeds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ..errors import need_int
 from ..training import RunConfig, Stage
 from ..training.config import Precision
 from .plan import Plan, over_seeds
@@ -52,6 +53,7 @@ def scales(
         precision: `"bf16"` or `"float32"`.
         seeds: of every row.
     """
+    need_int("scales: steps", steps, at_least=1)
     base = answering(
         data=data, dev=dev, start=start, steps=short_steps, batch=short_batch, length=short,
         learning_rate=learning_rate, precision=precision, dev_questions=dev_questions,

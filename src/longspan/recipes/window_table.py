@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ..errors import need_int
 from ..training import RunConfig
 from ..training.config import Precision
 from .plan import Plan, over_seeds
@@ -97,6 +98,7 @@ def window_table(
     for part in parts:
         if part not in made:
             raise ValueError(f"window_table: parts are among {', '.join(made)}, got {part!r}")
+    need_int("window_table: long_steps", long_steps, at_least=1)
     base = answering(
         data=data, dev=dev, start=start, steps=steps, batch=batch, length=short,
         learning_rate=learning_rate, precision=precision, dev_questions=dev_questions,

@@ -225,7 +225,7 @@ def _mechanisms(
         )
 
     def made(layer: int) -> Mechanism:
-        own = stage.mechanism_from(asked[layer] if isinstance(asked, list) else asked)
+        own = stage.mechanism_of(asked[layer] if isinstance(asked, list) else asked)
         if stage.cut is not None or stage.windows is not None:
             # What is wrong with it is said, also where the stage has something else in its place.
             with torch.random.fork_rng(devices=[]):

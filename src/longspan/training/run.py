@@ -341,5 +341,5 @@ def _label(config: RunConfig) -> str:
     """The name, or names, of the last stage's mechanism."""
     asked = config.mechanism or {"kind": "Attention"}
     layers = asked if isinstance(asked, list) else [asked]
-    kinds = (str(config.stages[-1].mechanism_from(own)["kind"]) for own in layers)
+    kinds = (str(config.stages[-1].mechanism_of(own)["kind"]) for own in layers)
     return "+".join(dict.fromkeys(kinds))

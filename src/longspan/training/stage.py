@@ -157,7 +157,7 @@ class Stage:
         if isinstance(self.windows, list):
             object.__setattr__(self, "windows", tuple(self.windows))
 
-    def mechanism_from(self, whole: dict[str, Any]) -> dict[str, Any]:
+    def mechanism_of(self, whole: dict[str, Any]) -> dict[str, Any]:
         """What a layer's mechanism, as the run describes it, is in this stage."""
         changed = self.mechanism or {}
         if changed.get("kind", whole["kind"]) != whole["kind"]:

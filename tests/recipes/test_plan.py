@@ -88,9 +88,10 @@ def test_window_table_has_the_reports_rows() -> None:
     assert set(PUBLISHED) <= set(rows)
     assert all(run.published == PUBLISHED.get(run.row) for run in plan.runs)
     learned = next(run for run in plan.runs if "k = 0.6, with " in run.row)
-    first, second = learned.config.stages
-    assert first.cut is False and second.cut is True
-    assert second.reach_from == first.name and second.fresh and second.trains == "all but reach"
+    first, second, third = learned.config.stages
+    assert first.cut is False and second.cut is third.cut is True
+    assert second.reach_from == first.name and second.fresh and not third.fresh
+    assert second.trains == third.trains == "all but reach"
     # Every run can be written down and read again.
     assert all(RunConfig.from_dict(run.config.as_dict()) == run.config for run in plan.runs)
 
@@ -103,6 +104,14 @@ def test_parts_of_the_window_table() -> None:
     assert two.stages[0].task == {
         "settings": {"length": 384, "by": "paragraph", "global_tokens": False}
     }
+    paragraphs = {"settings": {"length": 384, "by": "paragraph"}}
+    assert two.stages[1].task == paragraphs and two.stages[2].task is None
+    fixed = next(run.config for run in plan.runs if "window 95" in run.row)
+    assert [own.task for own in fixed.stages] == [paragraphs, None]
+    alone = window_table(parts=("long",), paragraphs=0, seeds=(0,))
+    stages = {run.row: [own.name for own in run.config.stages] for run in alone.runs}
+    assert stages["long: window 108, with global tokens"] == ["long"]
+    assert stages["long: learned, k = 0.5, with global tokens"] == ["short", "long"]
     with pytest.raises(ValueError, match="parts are among free, soft"):
         window_table(parts=("short",))
 

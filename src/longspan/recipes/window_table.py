@@ -16,7 +16,15 @@ from ..errors import need_int
 from ..training import RunConfig
 from ..training.config import Precision
 from .plan import Plan, over_seeds
-from .questions import answering, fixed, learned, said_of, with_settings, with_tokens
+from .questions import (
+    answering,
+    fixed,
+    learned,
+    paragraphs_first,
+    said_of,
+    with_settings,
+    with_tokens,
+)
 
 __all__ = ["window_table"]
 
@@ -43,8 +51,11 @@ PUBLISHED = {
 
 
 class _Scale(NamedTuple):
-    """What a stage at the scale of whole articles has."""
+    """What a stage at the scale of whole articles has, and how many steps on paragraphs go before
+    it.
+    """
 
+    paragraphs: int
     steps: int
     batch: int
     length: int
@@ -59,6 +70,7 @@ def window_table(
     steps: int = 1400,
     batch: int = 64,
     short: int = 384,
+    paragraphs: int = 1400,
     long_steps: int = 900,
     long_batch: int = 16,
     long: int = 4096,
@@ -80,6 +92,9 @@ def window_table(
         steps: of a stage on paragraphs.
         batch: examples at once there.
         short: tokens of an example there.
+        paragraphs: steps on paragraphs with which a row of the long part begins, with windows as
+            they are on articles: a model of short texts learns little from articles alone. 0 for
+            those alone.
         long_steps: of a stage on whole articles.
         long_batch: examples at once there.
         long: tokens of an example there.
@@ -93,12 +108,13 @@ def window_table(
         "free": lambda: _free(base),
         "soft": lambda: _soft(base),
         "forms": lambda: _forms(base),
-        "long": lambda: _long(base, _Scale(long_steps, long_batch, long), as_wide),
+        "long": lambda: _long(base, _Scale(paragraphs, long_steps, long_batch, long), as_wide),
     }
     for part in parts:
         if part not in made:
             raise ValueError(f"window_table: parts are among {', '.join(made)}, got {part!r}")
     need_int("window_table: long_steps", long_steps, at_least=1)
+    need_int("window_table: paragraphs", paragraphs, at_least=0)
     base = answering(
         data=data, dev=dev, start=start, steps=steps, batch=batch, length=short,
         learning_rate=learning_rate, precision=precision, dev_questions=dev_questions,
@@ -148,16 +164,25 @@ def _forms(base: RunConfig) -> Iterator[tuple[str, RunConfig]]:
 def _long(
     base: RunConfig, scale: _Scale, as_wide: Sequence[int]
 ) -> Iterator[tuple[str, RunConfig]]:
-    stages = tuple(replace(own, steps=scale.steps, batch=scale.batch) for own in base.stages)
+    (short,) = base.stages
+    stages = (replace(short, name="long", steps=scale.steps, batch=scale.batch),)
     large = with_settings(base, length=scale.length, by="article", empty=1)
+
+    def whole(config: RunConfig) -> RunConfig:
+        if not scale.paragraphs:
+            return config
+        length = base.task["settings"]["length"]
+        return paragraphs_first(config, steps=scale.paragraphs, batch=short.batch, length=length)
+
     for tokens in (False, True):
         own, said = replace(with_tokens(large, tokens), stages=stages), said_of(tokens)
         for reach in (BAND, 108, *as_wide):
-            yield f"long: window {reach}, {said}", fixed(own, reach)
-        yield f"long: fixed variance for {MEAN_REACH}, {said}", _cut(own, 0.5, "all but reach")
+            yield f"long: window {reach}, {said}", whole(fixed(own, reach))
+        still = whole(_cut(own, 0.5, "all but reach"))
+        yield f"long: fixed variance for {MEAN_REACH}, {said}", still
         for threshold in THRESHOLDS:
-            two = _two_stages(_cut(own, threshold, "all"), base)
-            yield f"long: learned, k = {threshold}, {said}", two
+            frozen = whole(_cut(own, threshold, "all but reach"))
+            yield f"long: learned, k = {threshold}, {said}", _reach_first(frozen, base)
 
 
 def _bell(
@@ -193,11 +218,12 @@ def _cut(config: RunConfig, threshold: float, trains: str) -> RunConfig:
     )  # fmt: skip
 
 
-def _two_stages(config: RunConfig, base: RunConfig) -> RunConfig:
-    """Stage 1 short and soft with an average variance of 100 and no global tokens; stage 2 with its
-    reach network alone.
+def _reach_first(config: RunConfig, base: RunConfig) -> RunConfig:
+    """Stage 1 short and soft with an average variance of 100 and no global tokens; what comes after
+    has its reach network alone.
     """
-    (stage,), (short,) = config.stages, base.stages
+    begin, *others = config.stages
+    (short,) = base.stages
     length = base.task["settings"]["length"]
     settings = {"length": length, "by": "paragraph", "global_tokens": False}
     first = replace(
@@ -207,7 +233,5 @@ def _two_stages(config: RunConfig, base: RunConfig) -> RunConfig:
         task={"settings": settings},
         mechanism={"budget": "variance", "mean_reach": _reach_of_mean(100), "max_reach": BAND},
     )
-    second = replace(
-        stage, name="long", cut=True, fresh=True, reach_from="short", trains="all but reach"
-    )
-    return replace(config, stages=(first, second))
+    begin = replace(begin, fresh=True, reach_from=first.name)
+    return replace(config, stages=(first, begin, *others))

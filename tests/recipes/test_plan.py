@@ -158,18 +158,24 @@ def test_scales_carry_the_reach_network_alone() -> None:
     plan = scales(lengths=(1024, 2048), batches=(8, 4), seeds=(0,))
     assert len(plan.rows) == 10
     configs = {run.row: run.config for run in plan.runs}
-    first, second = configs["2,048: learned on paragraphs"].stages
-    assert first.task == {"settings": {"length": 384, "by": "paragraph"}}
-    assert second.reach_from == first.name and second.fresh and second.batch == 4
-    first, second = configs["1,024: learned on articles"].stages
-    assert first.task is None and (first.steps, first.batch) == (second.steps, 8)
-    (one,) = configs["1,024: learned in one stage"].stages
-    assert one.trains == "all"
+    paragraphs = {"settings": {"length": 384, "by": "paragraph"}}
+    for row, config in configs.items():
+        *_, last = config.stages
+        assert last.task is None and last.batch == (8 if row.startswith("1,024") else 4)
+        assert config.stages[0].task == paragraphs
+    first, second, third = configs["2,048: learned on paragraphs"].stages
+    assert first.trains == "all" and second.trains == third.trains == "all but reach"
+    assert second.reach_from == first.name and second.fresh and not third.fresh
+    assert second.task == paragraphs
+    learned = configs["1,024: learned to the end"].stages
+    assert [own.trains for own in learned] == ["all", "all"]
+    again = configs["1,024: learned on articles"].stages
+    assert again[:2] == learned and again[2].fresh and again[2].reach_from == learned[1].name
+    assert [own.steps for own in again[2:]] == [own.steps for own in learned]
     kept = configs["2,048: learned on paragraphs, all of it kept"].stages
-    assert kept == (
-        configs["2,048: learned on paragraphs"].stages[0],
-        replace(configs["2,048: learned on paragraphs"].stages[1], fresh=False),
-    )
+    assert kept[0] == first and not kept[1].fresh and kept[1].trains == "all but reach"
+    alone = {run.row: run.config for run in scales(paragraphs=0, seeds=(0,)).runs}
+    assert [len(own.stages) for own in alone.values()] == [1, 2, 2, 1, 2] * 2
     with pytest.raises(ValueError, match="one for each of the 1 lengths, got 2"):
         scales(lengths=(1024,))
 

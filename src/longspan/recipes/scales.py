@@ -9,7 +9,7 @@ from ..errors import need_int
 from ..training import RunConfig, Stage
 from ..training.config import Precision
 from .plan import Plan, over_seeds
-from .questions import answering, fixed, reaching, with_settings
+from .questions import answering, fixed, paragraphs_first, reaching, with_settings
 
 __all__ = ["scales"]
 
@@ -23,6 +23,7 @@ def scales(
     short: int = 384,
     short_steps: int = 1400,
     short_batch: int = 64,
+    paragraphs: int = 1400,
     lengths: Sequence[int] = (4096, 16384),
     batches: Sequence[int] = (16, 8),
     steps: int = 600,
@@ -32,9 +33,11 @@ def scales(
     seeds: Sequence[int] = (0, 1, 2),
 ) -> Plan:
     """At each length: a fixed window; a reach learned on paragraphs, whose network alone is carried
-    over and frozen; a reach learned at that length in the same two stages; one that learns together
-    with all the rest, in one; and the second with all that was learned on paragraphs kept. The time
-    of a row is that of its stages together.
+    over and frozen; a reach learned at that length, carried over in the same way; one that learns
+    together with all the rest to the end; and the second with all that was learned on paragraphs
+    kept. The time of a row is that of its stages together.
+
+    Every model reads paragraphs before articles, and one that begins anew does so again.
 
     Args:
         data: SQuAD files to learn from; None is the sample in the package.
@@ -42,8 +45,10 @@ def scales(
         start: weights to start from, with their tokenizer; their positions are lengthened.
         reach: tokens to each side, on average.
         short: tokens of a paragraph with its question.
-        short_steps: of a stage on paragraphs.
+        short_steps: on paragraphs from which a reach is learned.
         short_batch: examples at once there.
+        paragraphs: steps on paragraphs, with windows as they are on articles, before these; 0 for
+            articles alone.
         lengths: tokens of an example in the long stages.
         batches: examples at once there, for each length: longer rows hold whole articles, most of
             which are shorter.
@@ -54,6 +59,7 @@ def scales(
         seeds: of every row.
     """
     need_int("scales: steps", steps, at_least=1)
+    need_int("scales: paragraphs", paragraphs, at_least=0)
     base = answering(
         data=data, dev=dev, start=start, steps=short_steps, batch=short_batch, length=short,
         learning_rate=learning_rate, precision=precision, dev_questions=dev_questions,
@@ -68,7 +74,7 @@ def scales(
     runs = [
         run
         for length, batch in zip(lengths, batches, strict=True)
-        for row, config in _rows(base, reach, length, steps, batch)
+        for row, config in _rows(base, reach, length, steps, batch, paragraphs)
         for run in over_seeds(row, config, seeds)
     ]
     return Plan(
@@ -80,26 +86,37 @@ def scales(
 
 
 def _rows(
-    base: RunConfig, reach: int, length: int, steps: int, batch: int
+    base: RunConfig, reach: int, length: int, steps: int, batch: int, paragraphs: int
 ) -> Iterator[tuple[str, RunConfig]]:
-    (short,) = base.stages
-    long = replace(short, name="long", steps=steps, batch=batch)
-    large = replace(with_settings(base, length=length, by="article", empty=1), stages=(long,))
+    (short,), small = base.stages, base.task["settings"]["length"]
+    large = replace(
+        with_settings(base, length=length, by="article", empty=1),
+        stages=(replace(short, name="articles", steps=steps, batch=batch),),
+    )
+
+    def whole(config: RunConfig) -> RunConfig:
+        if not paragraphs:
+            return config
+        return paragraphs_first(config, steps=paragraphs, batch=short.batch, length=small)
+
+    settings = {"settings": {"length": small, "by": "paragraph"}}
+    on_paragraphs = (replace(short, name="short", task=settings),)
     own = reaching(large, reach)
-    paragraphs = {"settings": {"length": base.task["settings"]["length"], "by": "paragraph"}}
-    small = replace(short, name="short", task=paragraphs)
-    yield f"{length:,}: fixed", fixed(large, reach)
-    yield f"{length:,}: learned on paragraphs", _carried_over(own, small)
-    yield f"{length:,}: learned on articles", _carried_over(own, replace(long, name="short"))
-    yield f"{length:,}: learned in one stage", own
-    kept = _carried_over(own, small, fresh=False)
+    both = whole(own)
+    yield f"{length:,}: fixed", whole(fixed(large, reach))
+    yield f"{length:,}: learned on paragraphs", _carried_over(both, on_paragraphs)
+    yield f"{length:,}: learned on articles", _carried_over(both, both.stages)
+    yield f"{length:,}: learned to the end", both
+    kept = _carried_over(own, on_paragraphs, fresh=False)
     yield f"{length:,}: learned on paragraphs, all of it kept", kept
 
 
-def _carried_over(config: RunConfig, first: Stage, *, fresh: bool = True) -> RunConfig:
-    """Before the stage, one from which the reach networks are kept, and all else is not if the
-    stage is fresh.
+def _carried_over(config: RunConfig, before: Sequence[Stage], *, fresh: bool = True) -> RunConfig:
+    """Before a run's stages others, the reach network of whose last one is kept and frozen; all
+    else is not kept if the run is to begin anew.
     """
-    (last,) = config.stages
-    second = replace(last, fresh=fresh, reach_from=first.name, trains="all but reach")
-    return replace(config, stages=(first, second))
+    stages = [
+        replace(own, name=f"{own.name}-frozen", trains="all but reach") for own in config.stages
+    ]
+    stages[0] = replace(stages[0], fresh=fresh, reach_from=before[-1].name)
+    return replace(config, stages=(*before, *stages))

@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan import remembering
-from longspan.remembering import MOST, Remembered, all_plain, plainly
+from longspan.remembering import MOST, Remembered, all_plain, are_lasting, lasting, plainly
 
 
 class Sums:
@@ -51,6 +51,17 @@ def test_other_tensors_and_other_questions_are_told_apart(sums: Sums) -> None:
         for tensors in given:
             assert int(sums(*tensors, rest=rest)) == 10 * len(tensors)
     assert sums.made == 2 * len(given)
+
+
+def test_what_lasts_is_known_as_an_object() -> None:
+    x, y = torch.arange(5), torch.arange(5)
+    lasting(x, None)
+    lasting(x)
+    assert are_lasting([x]) and not are_lasting([y]) and not are_lasting([x, y])
+    assert not are_lasting([x.view(5)])
+    count = len(remembering._LASTING)
+    del x
+    assert len(remembering._LASTING) == count - 1
 
 
 def test_one_tensor_given_twice_is_one_copy() -> None:

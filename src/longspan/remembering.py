@@ -26,7 +26,7 @@ from torch._subclasses.functional_tensor import disable_functional_mode
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-__all__ = ["Remembered", "all_plain", "plainly"]
+__all__ = ["Remembered", "all_plain", "are_lasting", "lasting", "plainly"]
 
 Made = TypeVar("Made")
 
@@ -171,6 +171,27 @@ class Remembered(Generic[Made]):
 
 def _forget(entries: dict[Hashable, _Entry], key: Hashable, _: object) -> None:
     entries.pop(key, None)
+
+
+_LASTING: dict[int, ref[Tensor]] = {}
+
+
+def lasting(*tensors: Tensor | None) -> None:
+    """Says that these are given to compiled programs and not made by them, so that PyTorch's
+    counters tell of every change: layers that are compiled one by one may know them again.
+    """
+    for tensor in tensors:
+        if tensor is not None and id(tensor) not in _LASTING:
+            _LASTING[id(tensor)] = ref(tensor, partial(_forget_lasting, id(tensor)))
+
+
+def are_lasting(tensors: Iterable[Tensor]) -> bool:
+    """Whether it was said of all of them."""
+    return all([(known := _LASTING.get(id(x))) is not None and known() is x for x in tensors])
+
+
+def _forget_lasting(number: int, _: object) -> None:
+    _LASTING.pop(number, None)
 
 
 def _have_values(tensors: Sequence[Tensor]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from torch.utils.checkpoint import checkpoint
 import longspan as ls
 from longspan.functional import eager
 from longspan.layout import Layout, compile, remembered
+from longspan.models import Config, Encoder
+from longspan.nn import SlidingWindow
 from longspan.patterns import Global, Pattern, SameDocument, Window
 from longspan.weights import Bell
 
@@ -200,3 +203,35 @@ def test_layers_of_a_compiled_program_share_a_stamp(
         assert stamps[4:] == [None, None]
         torch.testing.assert_close(y, right)
         torch.testing.assert_close(got, torch.autograd.grad(right.square().sum(), (q, k, v)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")
+@pytest.mark.parametrize("most", [None, 4])
+def test_layers_that_are_compiled_one_by_one_share_a_layout(
+    compiled: list[Layout], most: int | None
+) -> None:
+    """Each is a program of its own, but the masks are given to all of them."""
+    config = Config(vocab=20, width=16, layers=3, heads=2, length=N)
+    window = {"left": 2, "most_global": most, "global_projections": most is not None}
+    encoder = Encoder(config, lambda layer: SlidingWindow(16, 2, **window))  # type: ignore[arg-type]
+    plain = deepcopy(encoder)
+    for block in encoder.blocks:
+        own: Any = block
+        own.forward = torch.compile(block.forward, backend="aot_eager", dynamic=True)
+    tokens, mask = torch.arange(2 * N).view(2, N) % 20, marked(7, 30)
+    real = (torch.arange(N) < 35).expand(2, N).clone()
+    for step in range(4):
+        if step == 2:
+            mask[1, 3] = True
+        if step == 3:
+            real[:, 34] = False
+        compiled.clear()
+        y = encoder(tokens, key_padding=real, global_tokens=mask)
+        y.square().sum().backward()
+        # The first step is watched by torch, in a way that lets nothing be kept.
+        assert step == 0 or len(compiled) == (step >= 2)
+        right = plain(tokens, key_padding=real.clone(), global_tokens=mask.clone())
+        right.square().sum().backward()
+        torch.testing.assert_close(y, right)
+        for one, other in zip(encoder.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, atol=1e-5, rtol=1e-4)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.problem import limits_dtype
+from ..remembering import Remembered, are_lasting
 from . import passes
 from .encoding import decode
 from .problems import Settings
@@ -24,6 +25,9 @@ __all__ = ["attention_backward_op", "attention_op", "stamp_op"]
 BETWEEN_GRAPHS = (torch.Tag.cudagraph_unsafe,)
 
 
+_STAMPS: Remembered[Tensor] = Remembered()
+
+
 def _new_stamp(device: torch.device) -> Tensor:
     return torch.empty(1, dtype=torch.uint8, device=device)
 
@@ -32,9 +36,12 @@ def _new_stamp(device: torch.device) -> Tensor:
 def stamp_op(tensors: list[Tensor]) -> Tensor:
     """A new tensor for these as they are now: whoever is given it again is given them again. What
     a program computes may come to lie where something else was, in the same object, and its
-    version does not say so.
+    version does not say so. Of tensors that it is given, and that stay, it is the same every time.
     """
-    return _new_stamp(tensors[0].device)
+    device = tensors[0].device
+    if not are_lasting(tensors):
+        return _new_stamp(device)
+    return _STAMPS.found(lambda _: _new_stamp(device), tensors, None)
 
 
 @stamp_op.register_fake

@@ -104,6 +104,8 @@ class GlobalRows(Mechanism):
         tokens = setting.global_tokens
         if tokens is None or self.most_global is None:
             return None
+        if setting.few is not None:
+            return setting.few
         return few_tokens(type(self).__name__, tokens, setting.key_padding, self.most_global)
 
     def _counted(self, tokens: Tensor, setting: Setting) -> FewTokens:

@@ -521,6 +521,49 @@ def test_paragraphs_with_the_answer_are_no_wrong_ones(tmp_path: Path) -> None:
     assert source.contexts[first.context] == KING
 
 
+def test_questions_about_a_paragraph_without_the_answers_sentence(tmp_path: Path) -> None:
+    text = "Bern is a city. Its river is the Aare! Is it cold? Many swim in it, in the Aare too."
+    asked = {
+        "city": ("What is Bern?", "a city"),
+        # Stands in another sentence too.
+        "river": ("Which river is there?", "the Aare"),
+        # Touches two sentences.
+        "both": ("Which?", "the Aare! Is it cold"),
+    }
+    qas = [
+        {"id": name, "question": question,
+         "answers": [{"text": answer, "answer_start": text.index(answer)}]}
+        for name, (question, answer) in asked.items()
+    ]  # fmt: skip
+    data = [
+        {"title": "Bern", "paragraphs": [{"context": text, "qas": qas}]},
+        {"title": "King", "paragraphs": [{"context": "One sentence alone.", "qas": [
+            {"id": "one", "question": "How many?",
+             "answers": [{"text": "One", "answer_start": 0}]}]}]},
+    ]  # fmt: skip
+    path = write(tmp_path / "train.json", data)
+    task = made(path, dev=path, removed=1.0)
+    source = task.train.source  # type: ignore[attr-defined]
+    found = {own.id: source.contexts[own.context] for own in source.questions if not own.answerable}
+    assert found == {
+        "city-removed": "Its river is the Aare! Is it cold? Many swim in it, in the Aare too.",
+        "both-removed": "Bern is a city. Many swim in it, in the Aare too.",
+    }
+    assert [own.id for own in source.questions[:4]] == [*asked, "one"]
+    assert right(task, len(task.train) - 1, "train") == (0, 0)
+    assert not task.dev.source.unanswerable  # type: ignore[attr-defined]
+    # Of both kinds; a wrong paragraph is never one that was made.
+    both = made(path, dev=path, removed=1.0, mismatched=1.0).train.source  # type: ignore[attr-defined]
+    assert [own.id for own in both.questions if "-" in own.id] == list(found)
+
+
+def test_answers_held_back_are_without_their_sentence_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.json", [*articles(), *articles()])
+    task = made(path, removed=1.0, no_answer="chosen")
+    for part in (task.train, task.dev, task.held):
+        assert part.source.unanswerable  # type: ignore[union-attr]
+
+
 def test_some_questions_to_be_measured_on(folder: Path) -> None:
     task = made(folder, dev_questions=2)
     assert [own.id for own in task.dev.source.questions] == ["r1", "k1"]  # type: ignore[attr-defined]
@@ -532,6 +575,8 @@ def test_some_questions_to_be_measured_on(folder: Path) -> None:
     [
         ({"mismatched": 1.5}, "mismatched must be a share"),
         ({"mismatched": 0.5, "by": "article"}, "give by='paragraph'"),
+        ({"removed": -1}, "removed must be a share"),
+        ({"removed": 0.5, "by": "article"}, "removed questions .* give by='paragraph'"),
         ({"empty": -1}, "empty"),
         ({"dev_questions": 0}, "dev_questions"),
     ],

@@ -19,6 +19,7 @@ def unanswerable(
     start: str | None = None,
     no_answer: float | Literal["chosen"] = "chosen",
     mismatched: float = 0.5,
+    removed: float = 0.0,
     reach: int = 16,
     steps: int = 1400,
     batch: int = 64,
@@ -39,6 +40,7 @@ def unanswerable(
         start: weights to start from, with their tokenizer.
         no_answer: how much better "no answer" must score than the best span, if it is not chosen.
         mismatched: the share of questions that are asked about a wrong paragraph, too.
+        removed: the share that is asked about their own paragraph without the answer's sentence.
         reach: tokens to each side, on average.
         steps: of training.
         batch: examples at once.
@@ -50,7 +52,7 @@ def unanswerable(
     base = answering(
         data=data, dev=dev, start=start, steps=steps, batch=batch, length=length,
         learning_rate=learning_rate, precision=precision, mismatched=mismatched,
-        no_answer=no_answer,
+        no_answer=no_answer, **({"removed": removed} if removed else {}),
     )  # fmt: skip
     rows = {
         "full attention": full(base),

@@ -14,8 +14,8 @@ from .reading import path_of, source_of, splits_of
 from .sample import sample
 from .squad_files import QUESTION_KINDS, Question, Questions, read_questions
 from .squad_metric import best_threshold, exact_match, f1, normalized
-from .squad_mismatched import with_mismatched
 from .squad_reader import SquadReader
+from .squad_unanswered import Unanswered, with_unanswered
 from .squad_windows import Found, RowShape, Tokens, Windows, write_tokens
 from .text_task import TextTask
 from .token_files import cached, hash_of
@@ -58,6 +58,9 @@ class Squad(TextTask):
         mismatched: a share of the questions to learn from, and to be measured on where no `dev` is
             named, is asked a second time about another paragraph of the same article, one without
             the answer. So a model can learn from SQuAD 1.1 that a text may not tell.
+        removed: a share of them likewise about their own paragraph, without the sentences in which
+            an answer stands: what is left is about the same, as questions that SQuAD 2.0 does not
+            answer are.
         dev_questions: so many of those to be measured on, spread evenly; None for all.
         no_answer: how much better "no answer" must score than the best span to be given, where
             questions may have none; or `"chosen"`: what is best for the model, on a tenth of the
@@ -89,6 +92,7 @@ class Squad(TextTask):
         vocabulary: int = 8000,
         empty: int | None = None,
         mismatched: float = 0.0,
+        removed: float = 0.0,
         dev_questions: int | None = None,
         no_answer: float | Literal["chosen"] = 0.0,
         cache: str | Path | None = None,
@@ -101,7 +105,7 @@ class Squad(TextTask):
             need_int("squad: empty", empty, at_least=0)
         if dev_questions is not None:
             need_int("squad: dev_questions", dev_questions, at_least=1)
-        _check_mismatched(mismatched, by)
+        _check_shares(mismatched, removed, by)
         if stride is None:
             stride = max(1, min(length // 2, length - question_length - 4))
         self.settings = {
@@ -115,10 +119,12 @@ class Squad(TextTask):
             "vocabulary": vocabulary,
             "empty": empty,
             "mismatched": mismatched,
+            "removed": removed,
             "dev_questions": dev_questions,
             "no_answer": no_answer,
         }
-        learn, measure, held = self._read(data, dev, by, mismatched, held=no_answer == "chosen")
+        shares = Unanswered(mismatched, removed)
+        learn, measure, held = self._read(data, dev, by, shares, held=no_answer == "chosen")
         if dev_questions is not None:
             measure = _spread(measure, dev_questions)
         self.data = _as_text(data)
@@ -244,7 +250,7 @@ class Squad(TextTask):
         data: str | Path | Sequence[str | Path] | None,
         dev: str | Path | None,
         by: Literal["paragraph", "article"],
-        mismatched: float,
+        shares: Unanswered,
         held: bool,
     ) -> tuple[Questions, Questions, Questions | None]:
         """What to learn from, what to be measured on, and if asked for what is held for a choice;
@@ -257,11 +263,11 @@ class Squad(TextTask):
         if other is not None:
             measure = read_questions(other, by)
         else:
-            found, measure = _parted(found, files, mismatched, TO_MEASURE)
+            found, measure = _parted(found, files, shares, TO_MEASURE)
         if held:
-            found, kept = _parted(found, files, mismatched, TO_CHOOSE)
+            found, kept = _parted(found, files, shares, TO_CHOOSE)
             _check_kept(kept)
-        learn = with_mismatched(Questions.joined(found), mismatched)
+        learn = with_unanswered(Questions.joined(found), shares)
         parts = [learn, measure] if kept is None else [learn, measure, kept]
         self.misplaced = [name for part in parts for name in part.misplaced]
         if self.misplaced:
@@ -348,20 +354,21 @@ def _check_kept(kept: Questions) -> None:
         if not any(question.answerable == answerable for question in kept.questions):
             raise ValueError(
                 f"squad: no_answer='chosen' needs questions {what} an answer in the last tenth of "
-                "the articles to learn from, and there are none; mismatched=0.5 asks questions of "
-                "SQuAD 1.1 about paragraphs without the answer"
+                "the articles to learn from, and there are none; mismatched=0.5 or removed=0.5 "
+                "asks questions of SQuAD 1.1 about texts without the answer"
             )
 
 
-def _check_mismatched(share: float, by: str) -> None:
-    need_number("squad: mismatched", share)
-    if not 0 <= share <= 1:
-        raise ValueError(f"squad: mismatched must be a share, from 0 to 1, got {share}")
-    if share and by == "article":
-        raise ValueError(
-            "squad: mismatched questions are asked about another paragraph of their article: give "
-            "by='paragraph'"
-        )
+def _check_shares(mismatched: float, removed: float, by: str) -> None:
+    for name, share in (("mismatched", mismatched), ("removed", removed)):
+        need_number(f"squad: {name}", share)
+        if not 0 <= share <= 1:
+            raise ValueError(f"squad: {name} must be a share, from 0 to 1, got {share}")
+        if share and by == "article":
+            raise ValueError(
+                f"squad: {name} questions are asked about a paragraph without their answer: give "
+                "by='paragraph'"
+            )
 
 
 def _spread(questions: Questions, count: int) -> Questions:
@@ -374,14 +381,14 @@ def _spread(questions: Questions, count: int) -> Questions:
 
 
 def _parted(
-    found: Sequence[Questions], files: Sequence[Path], mismatched: float, cure: str
+    found: Sequence[Questions], files: Sequence[Path], shares: Unanswered, cure: str
 ) -> tuple[list[Questions], Questions]:
     """Of every file all but the last tenth of its articles; and these together. `cure` says what to
     do where there is no such tenth.
     """
     parts = [_apart(own, path, cure) for own, path in zip(found, files, strict=True)]
     last = Questions.joined([own for _, own in parts])
-    return [own for own, _ in parts], with_mismatched(last, mismatched)
+    return [own for own, _ in parts], with_unanswered(last, shares)
 
 
 def _apart(questions: Questions, path: Path, cure: str) -> tuple[Questions, Questions]:

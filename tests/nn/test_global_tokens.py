@@ -11,7 +11,7 @@ from torch import Tensor
 
 from longspan.nn import LearnedWindow, Mechanism, MultiheadAttention, Setting, SlidingWindow
 from longspan.nn import global_tokens as module
-from longspan.nn.global_tokens import few_tokens
+from longspan.nn.global_tokens import KnownTokens, few_tokens
 from longspan.patterns import AnyOf, Global
 
 E, H, N = 12, 3, 20
@@ -102,6 +102,25 @@ def test_a_layout_has_no_more_places_than_that(make: Any) -> None:
     assert tokens.count == 4
     assert isinstance(tokens.tokens, Tensor)
     assert tokens.tokens.tolist() == [[2, 17, -1, -1], [-1] * 4, [9, -1, -1, -1]]
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_what_a_model_has_found_is_for_the_same_masks_alone(make: Any) -> None:
+    layer, x, real = layer_of(make, most_global=3), input_of(), torch.rand(3, N) < 0.9
+    masks = {"global_tokens": TOKENS, "key_padding": real}
+    wanted = layer(x, **masks)
+    found = KnownTokens.of("a model", TOKENS, real, 3)
+    # It is taken, and not found again.
+    odd = found._replace(few=found.few._replace(positions=found.few.positions.roll(1, 0)))
+    for known, same in ((found, True), (odd, False)):
+        y = layer(x, **masks, known=known)
+        assert torch.equal(y[real], wanted[real]) == same
+    others = {"tokens": TOKENS.clone(), "key_padding": real.clone(), "most_global": 4}
+    for name, other in others.items():
+        y = layer(x, **masks, known=odd._replace(**{name: other}))
+        assert torch.equal(y[real], wanted[real])
+    without = layer(x, key_padding=real)
+    assert torch.equal(layer(x, key_padding=real, known=odd)[real], without[real])
 
 
 @pytest.mark.parametrize("make", ALL)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from ..nn import Mechanism, MultiheadAttention
-from ..nn.global_tokens import FewTokens
+from ..nn.global_tokens import KnownTokens
 from .activations import activation_of
 from .cache import LayerCache
 from .config import Config
@@ -25,9 +25,9 @@ class Surroundings(NamedTuple):
         positions: of the tokens, int `(N,)` or `(B, N)`.
         key_padding: bool `(B, M)`, True for a real token.
         global_tokens: bool `(B, M)`, True for a global one.
-        few: these by their positions, if all blocks want as many of them.
         memory: what the encoder gave, `(B, L, E)`.
         memory_padding: bool `(B, L)`.
+        known: the global tokens by their positions, if all blocks want as many of them.
     """
 
     positions: Tensor
@@ -35,7 +35,7 @@ class Surroundings(NamedTuple):
     global_tokens: Tensor | None = None
     memory: Tensor | None = None
     memory_padding: Tensor | None = None
-    few: FewTokens | None = None
+    known: KnownTokens | None = None
 
 
 class Block(nn.Module):
@@ -85,7 +85,7 @@ class Block(nn.Module):
                 y,
                 key_padding=around.key_padding,
                 global_tokens=around.global_tokens,
-                few=around.few,
+                known=around.known,
                 turned=turned,
                 cache=cache,
             )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import describe
 from ..nn import Attention, Mechanism, MultiheadAttention, pool_budgets
-from ..nn.global_tokens import FewTokens, few_tokens
+from ..nn.global_tokens import KnownTokens
 from ..patterns import Pattern
 from ..remembering import lasting
 from .block import Block, Surroundings
@@ -136,7 +136,7 @@ class _Stack(nn.Module):
 
     def _through(self, x: Tensor, around: Surroundings, cache: Cache | None) -> Tensor:
         if not torch.compiler.is_compiling():
-            positions = None if around.few is None else around.few.positions
+            positions = None if around.known is None else around.known.few.positions
             lasting(around.key_padding, around.global_tokens, around.memory_padding, positions)
         for number, block in enumerate(self.blocks):
             x = block(x, around, None if cache is None else cache.layers[number])
@@ -179,11 +179,11 @@ class Encoder(_Stack):
             types: int `(B, N)`, below the config's `types`; None is all of type 0.
         """
         positions = self._places(tokens)
-        few = self._few(global_tokens, key_padding)
-        around = Surroundings(positions, key_padding, global_tokens, few=few)
+        known = self._known(global_tokens, key_padding)
+        around = Surroundings(positions, key_padding, global_tokens, known=known)
         return self._through(self._embedded(tokens, positions, types), around, None)
 
-    def _few(self, tokens: Tensor | None, real: Tensor | None) -> FewTokens | None:
+    def _known(self, tokens: Tensor | None, real: Tensor | None) -> KnownTokens | None:
         """Global tokens by their positions, if all mechanisms want as many of them. Blocks that are
         compiled one by one would each find them anew. What is no mask is left to them.
         """
@@ -191,7 +191,7 @@ class Encoder(_Stack):
         (most, *others) = {getattr(own, "most_global", None) for own in mechanisms}
         if tokens is None or most is None or others or not _are_masks(tokens, real):
             return None
-        return few_tokens(type(mechanisms[0]).__name__, tokens, real, most)
+        return KnownTokens.of(type(mechanisms[0]).__name__, tokens, real, most)
 
 
 def _are_masks(tokens: Tensor, real: Tensor | None) -> bool:

@@ -104,9 +104,10 @@ class GlobalRows(Mechanism):
         tokens = setting.global_tokens
         if tokens is None or self.most_global is None:
             return None
-        if setting.few is not None:
-            return setting.few
-        return few_tokens(type(self).__name__, tokens, setting.key_padding, self.most_global)
+        wanted = tokens, setting.key_padding, self.most_global
+        if setting.known is not None and setting.known.are_of(*wanted):
+            return setting.known.few
+        return few_tokens(type(self).__name__, *wanted)
 
     def _counted(self, tokens: Tensor, setting: Setting) -> FewTokens:
         """The global tokens, with as many places as the sample with the most of them needs."""

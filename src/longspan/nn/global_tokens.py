@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..remembering import Remembered
 
-__all__ = ["FewTokens", "few_tokens"]
+__all__ = ["FewTokens", "KnownTokens", "few_tokens"]
 
 
 class FewTokens(NamedTuple):
@@ -39,6 +39,31 @@ class FewTokens(NamedTuple):
         n, m = y.shape[2], self.beyond.shape[1]
         rows = self.beyond[:, m - n :] if n <= m else F.pad(self.beyond, (n - m, 0))
         return y.masked_fill(rows[:, None, :, None], torch.nan)
+
+
+class KnownTokens(NamedTuple):
+    """What `few_tokens` has found once for all layers of a model, and for which masks: a layer that
+    is told of others asks anew.
+    """
+
+    tokens: Tensor
+    key_padding: Tensor | None
+    most_global: int
+    few: FewTokens
+
+    @classmethod
+    def of(
+        cls, owner: str, tokens: Tensor, key_padding: Tensor | None, most_global: int
+    ) -> KnownTokens:
+        few = few_tokens(owner, tokens, key_padding, most_global)
+        return cls(tokens, key_padding, most_global, few)
+
+    def are_of(self, tokens: Tensor, key_padding: Tensor | None, most_global: int) -> bool:
+        return (
+            tokens is self.tokens
+            and key_padding is self.key_padding
+            and most_global == self.most_global
+        )
 
 
 _FOUND: Remembered[FewTokens] = Remembered()

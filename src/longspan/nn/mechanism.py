@@ -13,7 +13,7 @@ from ..functional.explain import Explanation, explain
 from ..normalizers import Normalizer
 from ..patterns import Pattern
 from ..weights import Weight
-from .global_tokens import FewTokens
+from .global_tokens import KnownTokens
 
 __all__ = ["NO_SETTING", "Asked", "Mechanism", "Setting", "head_size"]
 
@@ -34,8 +34,8 @@ class Setting(NamedTuple):
         within: the pairs that the layer lets exist, whatever the mechanism asks for, such as those
             of one document; None for all.
         scale: of the scores, where the layer has one of its own; None is 1/√D.
-        few: the global tokens by their positions, where a model has found these once for all of its
-            layers: `few_tokens` of the two masks and the mechanism's `most_global`.
+        known: the global tokens by their positions, where a model has found these once for all of
+            its layers.
     """
 
     x: Tensor | None = None
@@ -46,7 +46,7 @@ class Setting(NamedTuple):
     unturned: Tensor | None = None
     within: Pattern | None = None
     scale: float | None = None
-    few: FewTokens | None = None
+    known: KnownTokens | None = None
 
 
 NO_SETTING = Setting()

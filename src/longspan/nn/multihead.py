@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..errors import describe, need_bool, need_int, need_number, need_tensor
 from ..patterns import Pattern
 from .attention import Attention
-from .global_tokens import FewTokens
+from .global_tokens import KnownTokens
 from .mechanism import Mechanism, Setting, head_size
 
 __all__ = ["KeyCache", "MultiheadAttention"]
@@ -114,7 +114,7 @@ class MultiheadAttention(nn.Module):
         *,
         key_padding: Tensor | None = None,
         global_tokens: Tensor | None = None,
-        few: FewTokens | None = None,
+        known: KnownTokens | None = None,
         turned: Callable[[Tensor], Tensor] | None = None,
         cache: KeyCache | None = None,
     ) -> Tensor:
@@ -126,7 +126,7 @@ class MultiheadAttention(nn.Module):
             key_padding: bool `(B, M)`, True for a real token; the others do not exist.
             global_tokens: bool `(B, M)`, True for tokens that see everything and that everything
                 sees, for mechanisms that take them; of self-attention only.
-            few: these tokens by their positions, as a model has found them for all its layers.
+            known: these by their positions, as a model has found them once for all its layers.
             turned: what turns queries and keys `(B, H, N, D)` by their positions, for rotary ones.
             cache: keys and values of the tokens before x, which it is extended by. `key_padding`
                 then has those tokens too; the last M of it count.
@@ -145,7 +145,9 @@ class MultiheadAttention(nn.Module):
             k, v = cache.extended(k, v)
             if key_padding is not None:
                 key_padding = key_padding[:, -k.shape[2] :]
-        setting = Setting(x, key_padding, global_tokens, self.dropout, unturned=unturned, few=few)
+        setting = Setting(
+            x, key_padding, global_tokens, self.dropout, unturned=unturned, known=known
+        )
         y = self.mechanism(q, k, v, setting)
         return self.out_proj(y.transpose(1, 2).flatten(2))
 

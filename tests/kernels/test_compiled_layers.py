@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,9 @@ from torch import Tensor
 
 import longspan as ls
 from longspan.functional import Backend
+from longspan.layout import remembered
+from longspan.models import Config, Encoder
+from longspan.nn import LearnedWindow
 from longspan.patterns import Global, Window
 from longspan.weights import Bell
 
@@ -79,3 +84,54 @@ def test_layers(mode: str) -> None:
         for name, have, want in zip(("y", "q", "k", "v", "variance"), found, wanted, strict=True):
             off = float((have.double() - want).norm() / want.norm())
             assert off < TOLERANCE, (step, name, off)
+
+
+def marked(mask: Tensor, real: Tensor) -> None:
+    """As a compiled program of somebody's changes masks, where they are."""
+    mask[:, 5] = True
+    real[:, -3:] = False
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_layers_that_are_compiled_one_by_one(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Share one layout of a batch's masks, and see every change of these."""
+    stamps = []
+    found = remembered._LAYOUTS.found
+
+    def noted(*arguments: Any, stamp: Tensor | None) -> Any:
+        stamps.append(stamp)
+        return found(*arguments, stamp=stamp)
+
+    config = Config(vocab=20, width=64, layers=3, heads=1, length=N)
+    torch.manual_seed(0)
+    encoder = Encoder(
+        config,
+        lambda layer: LearnedWindow(
+            64, 1, mean_reach=20, max_reach=90, most_global=16, global_projections=True
+        ),
+    ).cuda()
+    plain = deepcopy(encoder).double()
+    change = torch.compile(marked)
+    for block in encoder.blocks:
+        own: Any = block
+        own.forward = torch.compile(block.forward, mode=mode, dynamic=True)
+    tokens = torch.arange(2 * N, device="cuda").view(2, N) % 20
+    for batch in range(3):
+        *_, mask, real, _ = inputs(batch)
+        for changed in (False, False, True):
+            if changed:
+                change(mask, real)
+            stamps.clear()
+            monkeypatch.setattr(remembered._LAYOUTS, "found", noted)
+            torch.compiler.cudagraph_mark_step_begin()
+            with torch.autocast("cuda", torch.bfloat16):
+                y = encoder(tokens, key_padding=real, global_tokens=mask).clone()
+            monkeypatch.undo()
+            # The first step is watched by torch, in a way that lets nothing be kept.
+            if mode == "default" and batch:
+                assert stamps and all(own is stamps[0] for own in stamps)
+            want = plain(tokens, key_padding=real.clone(), global_tokens=mask.clone())
+            off = float((y.double() - want)[real].norm() / want[real].norm())
+            assert off < TOLERANCE, (batch, changed, off)

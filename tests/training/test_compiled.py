@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def anew() -> None:
+    """Nothing is compiled yet."""
+    torch._dynamo.reset()
 
 
 @pytest.fixture
@@ -78,6 +85,30 @@ def test_it_is_compiled(tmp_path: Path) -> None:
     counters.clear()
     train(config, task=Tiny(objective="spans"))
     assert counters["inductor"] and not counters["graph_break"]
+
+
+@pytest.mark.usefixtures("as_it_is")
+@pytest.mark.parametrize(
+    ("change", "graphs"),
+    [
+        ({}, 1),
+        ({"batch": 3, "length": 16}, 1),
+        ({"cut": False}, 2),
+        ({"mechanism": {"mean_reach": 4}}, 2),
+        ({"mechanism": {"kind": "SlidingWindow", "left": 3, "global_projections": False}}, 2),
+        ({"trains": "all but reach"}, 2),
+    ],
+)
+def test_a_stage_of_the_same_kind_is_compiled_no_more(
+    change: dict[str, Any], graphs: int, tmp_path: Path
+) -> None:
+    config = config_for(
+        tmp_path, stage(name="one", steps=2), stage(name="two", steps=2, **change),
+        mechanism=LEARNED, compiled=True,
+    )  # fmt: skip
+    counters.clear()
+    train(config, task=Tiny(objective="spans"))
+    assert counters["stats"]["unique_graphs"] == graphs and not counters["graph_break"]
 
 
 def test_it_is_yes_or_no(tmp_path: Path) -> None:

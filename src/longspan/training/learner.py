@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,12 @@ EVEN = 16
 
 # What `torch.compile` hands blocks to.
 COMPILER = "inductor"
+
+# Of which kind the model is for whose blocks programs were compiled last.
+_last_kind: list[Hashable] = []
+
+# What a program holds as it is.
+NUMBERS = (bool, int, float, str, tuple, torch.dtype, type(None))
 
 
 class Learner(nn.Module):
@@ -101,20 +107,51 @@ class Learner(nn.Module):
     def _compile_blocks(self) -> None:
         """All of them and all lengths in one graph.
 
-        What was compiled before is forgotten: PyTorch gives up on a function that it has compiled
-        for too many models.
+        What was compiled for a model of the same kind, in the stage or the run before, serves this
+        one. Otherwise it is forgotten: PyTorch gives up on a function that it has compiled for too
+        many models.
         """
-        torch._dynamo.reset()
+        kind = self._kind()
+        if _last_kind != [kind]:
+            torch._dynamo.reset()
+            _last_kind[:] = [kind]
         for block in self.blocks():
             own: Any = block
             fast = torch.compile(block.forward, backend=COMPILER, dynamic=True)
             own.forward = partial(_compiled, block, block.forward, fast)
+
+    def _kind(self) -> Hashable:
+        """What programs of the blocks depend on, besides tensors: all numbers in their parts, what
+        is drawn, and what learns.
+        """
+        parts = [part for block in self.blocks() for part in block.modules()]
+        return (
+            COMPILER,
+            self.in_bf16,
+            tuple([(type(part), *_numbers_of(part)) for part in parts]),
+            tuple([own.requires_grad for block in self.blocks() for own in block.parameters()]),
+        )
 
     def _recompute_blocks(self) -> None:
         """They keep nothing for the backward pass."""
         for block in self.blocks():
             own: Any = block
             own.forward = partial(_recomputed, block, block.forward)
+
+
+def _numbers_of(part: nn.Module) -> Iterator[Hashable]:
+    if isinstance(part, Mechanism):
+        try:
+            yield repr(part.settings)
+        except NotImplementedError:
+            yield object()  # Nobody knows what one of somebody's own depends on.
+    for name, value in vars(part).items():
+        if isinstance(value, NUMBERS) and name != "training":
+            # A tuple may hold anything.
+            yield name, repr(value)
+    for name, buffer in part.named_buffers(recurse=False):
+        if not buffer.is_floating_point():
+            yield name, repr(buffer.tolist())
 
 
 def _compiled(block: Block, plain: Any, fast: Any, *inputs: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -24,6 +25,11 @@ if find_spec("triton") is not None and not torch.cuda.is_available():
     import triton.language  # noqa: F401
 
     del os.environ["TRITON_INTERPRET"]
+
+# A shell starts what it runs in the background deaf to Ctrl-C, and so would be all processes that
+# tests start and end by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Some operators have no deterministic form on a GPU, and say so there once poisoning is on.
 NOT_DETERMINISTIC = "ignore:.*does not have a deterministic implementation:UserWarning"

@@ -169,7 +169,7 @@ class Remembered(Generic[Made]):
         return made
 
 
-def _forget(entries: dict[Hashable, _Entry], key: Hashable, _: object) -> None:
+def _forget(entries: dict[Any, Any], key: Hashable, _: object) -> None:
     entries.pop(key, None)
 
 
@@ -182,16 +182,12 @@ def lasting(*tensors: Tensor | None) -> None:
     """
     for tensor in tensors:
         if tensor is not None and id(tensor) not in _LASTING:
-            _LASTING[id(tensor)] = ref(tensor, partial(_forget_lasting, id(tensor)))
+            _LASTING[id(tensor)] = ref(tensor, partial(_forget, _LASTING, id(tensor)))
 
 
 def are_lasting(tensors: Iterable[Tensor]) -> bool:
     """Whether it was said of all of them."""
     return all([(known := _LASTING.get(id(x))) is not None and known() is x for x in tensors])
-
-
-def _forget_lasting(number: int, _: object) -> None:
-    _LASTING.pop(number, None)
 
 
 def _have_values(tensors: Sequence[Tensor]) -> bool:

@@ -212,8 +212,12 @@ def test_layers_that_are_compiled_one_by_one_share_a_layout(
 ) -> None:
     """Each is a program of its own, but the masks are given to all of them."""
     config = Config(vocab=20, width=16, layers=3, heads=2, length=N)
-    window = {"left": 2, "most_global": most, "global_projections": most is not None}
-    encoder = Encoder(config, lambda layer: SlidingWindow(16, 2, **window))  # type: ignore[arg-type]
+    apart = most is not None
+
+    def window(layer: int) -> SlidingWindow:
+        return SlidingWindow(16, 2, left=2, most_global=most, global_projections=apart)
+
+    encoder = Encoder(config, window)
     plain = deepcopy(encoder)
     for block in encoder.blocks:
         own: Any = block

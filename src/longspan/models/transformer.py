@@ -187,9 +187,11 @@ class Encoder(_Stack):
         """Global tokens by their positions, if all mechanisms want as many of them. Blocks that are
         compiled one by one would each find them anew. What is no mask is left to them.
         """
+        if tokens is None or not _are_masks(tokens, real):
+            return None
         mechanisms = self.mechanisms
         (most, *others) = {getattr(own, "most_global", None) for own in mechanisms}
-        if tokens is None or most is None or others or not _are_masks(tokens, real):
+        if most is None or others:
             return None
         return KnownTokens.of(type(mechanisms[0]).__name__, tokens, real, most)
 

@@ -81,12 +81,12 @@ def long_documents(
     )  # fmt: skip
 
     def whole(row: str, config: RunConfig) -> RunConfig:
+        if row != WIDE_FIRST:
+            return paragraphs_first(config, steps=paragraphs, batch=short_batch)
         if not paragraphs:
-            return wide_first(config) if row == WIDE_FIRST else config
-        wide: dict[str, Any] = {}
-        if row == WIDE_FIRST:
-            wide["mechanism"] = {"mean_reach": 4 * reach}
-        return paragraphs_first(config, steps=paragraphs, batch=short_batch, **wide)
+            return wide_first(config)
+        wide = {"mean_reach": 4 * reach}
+        return paragraphs_first(config, steps=paragraphs, batch=short_batch, mechanism=wide)
 
     return Plan(
         title="Whole articles",

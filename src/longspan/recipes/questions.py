@@ -22,6 +22,7 @@ __all__ = [
     "heads_of",
     "in_turn",
     "learned",
+    "on_paragraphs",
     "paragraphs_first",
     "reaching",
     "said_of",
@@ -143,6 +144,12 @@ def reaching(config: RunConfig, reach: int, **settings: Any) -> RunConfig:
     return learned(config, mean_reach=reach, max_reach=MOST * reach, **settings)
 
 
+def on_paragraphs(stage: Stage, length: int, **settings: Any) -> Stage:
+    """A stage that reads paragraphs, whatever the run reads, with further settings of the task."""
+    own = {"length": length, "by": "paragraph", **settings}
+    return replace(stage, task={"settings": own})
+
+
 def paragraphs_first(
     config: RunConfig, *, steps: int, batch: int, length: int = 384, **changes: Any
 ) -> RunConfig:
@@ -150,18 +157,20 @@ def paragraphs_first(
     paragraphs and falls on the articles.
 
     Args:
-        steps: on paragraphs.
+        steps: on paragraphs; 0 for a run without them.
         batch: examples at once there.
         length: tokens of a paragraph with its question.
         changes: what else is another in that stage.
     """
+    if not steps:
+        return config
     (last,) = config.stages
-    settings = {"length": length, "by": "paragraph"}
     first = replace(
         last, name="paragraphs", steps=steps, batch=batch, schedule="constant",
-        record_every=max(steps // 50, 1), task={"settings": settings}, **changes,
+        record_every=max(steps // 50, 1), **changes,
     )  # fmt: skip
-    return replace(config, stages=(first, replace(last, name="articles", warmup=0.02)))
+    articles = replace(last, name="articles", warmup=0.02)
+    return replace(config, stages=(on_paragraphs(first, length), articles))
 
 
 def wide_first(config: RunConfig) -> RunConfig:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..errors import need_int
 from ..training import RunConfig, Stage
 from ..training.config import Precision
 from .plan import Plan, over_seeds
-from .questions import answering, fixed, paragraphs_first, reaching, with_settings
+from .questions import (
+    answering,
+    fixed,
+    on_paragraphs,
+    paragraphs_first,
+    reaching,
+    with_settings,
+)
 
 __all__ = ["scales"]
 
@@ -93,21 +101,15 @@ def _rows(
         with_settings(base, length=length, by="article", empty=1),
         stages=(replace(short, name="articles", steps=steps, batch=batch),),
     )
-
-    def whole(config: RunConfig) -> RunConfig:
-        if not paragraphs:
-            return config
-        return paragraphs_first(config, steps=paragraphs, batch=short.batch, length=small)
-
-    settings = {"settings": {"length": small, "by": "paragraph"}}
-    on_paragraphs = (replace(short, name="short", task=settings),)
+    whole = partial(paragraphs_first, steps=paragraphs, batch=short.batch, length=small)
+    first = (on_paragraphs(replace(short, name="short"), small),)
     own = reaching(large, reach)
     both = whole(own)
     yield f"{length:,}: fixed", whole(fixed(large, reach))
-    yield f"{length:,}: learned on paragraphs", _carried_over(both, on_paragraphs)
+    yield f"{length:,}: learned on paragraphs", _carried_over(both, first)
     yield f"{length:,}: learned on articles", _carried_over(both, both.stages)
     yield f"{length:,}: learned to the end", both
-    kept = _carried_over(own, on_paragraphs, fresh=False)
+    kept = _carried_over(own, first, fresh=False)
     yield f"{length:,}: learned on paragraphs, all of it kept", kept
 
 

@@ -49,10 +49,12 @@ def unanswerable(
         precision: `"bf16"` or `"float32"`.
         seeds: of every row.
     """
+    # Records of runs that were made before there was such a setting are without it.
+    own = {"removed": removed} if removed else {}
     base = answering(
         data=data, dev=dev, start=start, steps=steps, batch=batch, length=length,
         learning_rate=learning_rate, precision=precision, mismatched=mismatched,
-        no_answer=no_answer, **({"removed": removed} if removed else {}),
+        no_answer=no_answer, **own,
     )  # fmt: skip
     rows = {
         "full attention": full(base),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..errors import need_int
@@ -20,6 +21,7 @@ from .questions import (
     answering,
     fixed,
     learned,
+    on_paragraphs,
     paragraphs_first,
     said_of,
     with_settings,
@@ -167,13 +169,8 @@ def _long(
     (short,) = base.stages
     stages = (replace(short, name="long", steps=scale.steps, batch=scale.batch),)
     large = with_settings(base, length=scale.length, by="article", empty=1)
-
-    def whole(config: RunConfig) -> RunConfig:
-        if not scale.paragraphs:
-            return config
-        length = base.task["settings"]["length"]
-        return paragraphs_first(config, steps=scale.paragraphs, batch=short.batch, length=length)
-
+    length = base.task["settings"]["length"]
+    whole = partial(paragraphs_first, steps=scale.paragraphs, batch=short.batch, length=length)
     for tokens in (False, True):
         own, said = replace(with_tokens(large, tokens), stages=stages), said_of(tokens)
         for reach in (BAND, 108, *as_wide):
@@ -224,14 +221,12 @@ def _reach_first(config: RunConfig, base: RunConfig) -> RunConfig:
     """
     begin, *others = config.stages
     (short,) = base.stages
-    length = base.task["settings"]["length"]
-    settings = {"length": length, "by": "paragraph", "global_tokens": False}
-    first = replace(
+    soft = replace(
         short,
         name="short",
         cut=False,
-        task={"settings": settings},
         mechanism={"budget": "variance", "mean_reach": _reach_of_mean(100), "max_reach": BAND},
     )
+    first = on_paragraphs(soft, base.task["settings"]["length"], global_tokens=False)
     begin = replace(begin, fresh=True, reach_from=first.name)
     return replace(config, stages=(first, begin, *others))

@@ -31,25 +31,24 @@ class Unanswered(NamedTuple):
     mismatched: float = 0.0
     removed: float = 0.0
 
-    def __bool__(self) -> bool:
-        return any(share > 0 for share in self)
-
 
 def with_unanswered(questions: Questions, shares: Unanswered) -> Questions:
     """With questions of both kinds, after all others."""
-    if not shares:
+    if not any(shares):
         return questions
     asked = [question for question in questions.questions if question.answerable]
-    found = replace(questions, questions=[*questions.questions], unanswerable=True)
-    found.questions += _mismatched(questions, _spread(asked, shares.mismatched))
+    more = [*_mismatched(questions, _spread(asked, shares.mismatched))]
     contexts, groups = [*questions.contexts], [*questions.groups]
     for question in _spread(asked, shares.removed):
         text = _without_answers(question, questions.contexts[question.context])
         if text is not None:
-            found.questions.append(_unanswerable(question, len(contexts), "removed"))
+            more.append(_unanswerable(question, len(contexts), "removed"))
             contexts.append(text)
             groups.append(questions.groups[question.context])
-    return replace(found, contexts=contexts, groups=groups)
+    everything = [*questions.questions, *more]
+    return replace(
+        questions, contexts=contexts, groups=groups, questions=everything, unanswerable=True
+    )
 
 
 def _spread(questions: list[Question], share: float) -> list[Question]:
@@ -65,6 +64,8 @@ def _unanswerable(question: Question, context: int, kind: str) -> Question:
 
 
 def _mismatched(questions: Questions, asked: list[Question]) -> Iterator[Question]:
+    if not asked:
+        return
     articles: dict[int, list[int]] = {}
     for number, group in enumerate(questions.groups):
         articles.setdefault(group, []).append(number)

@@ -28,7 +28,7 @@ COMPILER = "inductor"
 _last_kind: list[Hashable] = []
 
 # What a program holds as it is.
-NUMBERS = (bool, int, float, str, tuple, torch.dtype, type(None))
+CONSTANTS = (bool, int, float, str, tuple, torch.dtype, type(None))
 
 
 class Learner(nn.Module):
@@ -121,14 +121,14 @@ class Learner(nn.Module):
             own.forward = partial(_compiled, block, block.forward, fast)
 
     def _kind(self) -> Hashable:
-        """What programs of the blocks depend on, besides tensors: all numbers in their parts, what
-        is drawn, and what learns.
+        """What programs of the blocks depend on, besides tensors: all constants in their parts, and
+        what learns.
         """
         parts = [part for block in self.blocks() for part in block.modules()]
         return (
             COMPILER,
             self.in_bf16,
-            tuple([(type(part), *_numbers_of(part)) for part in parts]),
+            tuple([(type(part), *_constants_of(part)) for part in parts]),
             tuple([own.requires_grad for block in self.blocks() for own in block.parameters()]),
         )
 
@@ -139,19 +139,16 @@ class Learner(nn.Module):
             own.forward = partial(_recomputed, block, block.forward)
 
 
-def _numbers_of(part: nn.Module) -> Iterator[Hashable]:
+def _constants_of(part: nn.Module) -> Iterator[Hashable]:
     if isinstance(part, Mechanism):
         try:
             yield repr(part.settings)
         except NotImplementedError:
             yield object()  # Nobody knows what one of somebody's own depends on.
     for name, value in vars(part).items():
-        if isinstance(value, NUMBERS) and name != "training":
+        if isinstance(value, CONSTANTS) and name != "training":
             # A tuple may hold anything.
             yield name, repr(value)
-    for name, buffer in part.named_buffers(recurse=False):
-        if not buffer.is_floating_point():
-            yield name, repr(buffer.tolist())
 
 
 def _compiled(block: Block, plain: Any, fast: Any, *inputs: Any) -> Any:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..errors import describe, need_bool, need_int
 from ..functional.attention import attention
 from ..patterns import Global
+from .casting import cast_once
 from .global_tokens import FewTokens, few_tokens
 from .mechanism import NO_SETTING, Mechanism, Setting, head_size
 
@@ -128,7 +129,8 @@ class GlobalRows(Mechanism):
         if self._few(x, places.shape[1]):
             rows = self._from_input(q, x, setting, dropout)
         else:
-            k, v = self._heads(self.k_global(x)), self._heads(self.v_global(x))
+            keys, values = cast_once(x, 2)
+            k, v = self._heads(self.k_global(keys)), self._heads(self.v_global(values))
             rows = attention(
                 q, k, v, scale=setting.scale, key_padding=setting.key_padding, dropout=dropout
             )

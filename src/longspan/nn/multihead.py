@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..errors import describe, need_bool, need_int, need_number, need_tensor
 from ..patterns import Pattern
 from .attention import Attention
+from .casting import cast_once
 from .global_tokens import KnownTokens
 from .mechanism import Mechanism, Setting, head_size
 
@@ -135,9 +136,12 @@ class MultiheadAttention(nn.Module):
             `(B, N, E)`.
         """
         self._check(x, memory, None if cache is not None else key_padding, global_tokens)
-        source = x if memory is None else memory
-        q, k = self._heads(self.q_proj(x)), self._heads(self.k_proj(source))
-        v = self._heads(self.v_proj(source))
+        if memory is None:
+            queries, keys, values = cast_once(x, 3)
+        else:
+            queries, (keys, values) = x, cast_once(memory, 2)
+        q, k = self._heads(self.q_proj(queries)), self._heads(self.k_proj(keys))
+        v = self._heads(self.v_proj(values))
         unturned = None
         if turned is not None:
             unturned, q, k = q, turned(q), turned(k)

@@ -44,6 +44,8 @@ BAD: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {
     "devices differ": ((Q, K.to("meta"), V), {}, ValueError, "^k must be on the device of q"),
     "batches differ": ((Q, K[:1], V), {}, ValueError, "^k must have the batch size of q"),
     "sizes differ": ((Q, K[..., :3], V), {}, ValueError, "^k must have the head size of q"),
+    "no size": ((Q[..., :0], K[..., :0], V), {}, ValueError, "^q must have .* a head size of at"),
+    "no heads": ((Q[:, :0], K[:, :0], V[:, :0]), {}, ValueError, "^q must have a head at least"),
     "lengths differ": ((Q, K, V[:, :, :5]), {}, ValueError, "^v must have the heads and length"),
     "heads do not divide": (
         (torch.randn(2, 3, 12, 4), K, V),

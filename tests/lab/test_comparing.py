@@ -79,6 +79,8 @@ def test_shares_of_draws() -> None:
     assert share_better([1.0, 2.0]) == 1.0 and share_better([0.0, 0.0]) == 0.5
     assert 0.6 < share_better([1.0, 1.0, -1.0]) < 0.9
     assert share_better([1.0, -0.5, 0.2]) == share_better([1.0, -0.5, 0.2])
+    # Ties that rounding has parted.
+    assert share_better([0.1, 0.2, -0.3]) == share_better([1.0, 2.0, -3.0])
 
 
 def test_a_run_that_came_to_nothing_is_in_the_table() -> None:
@@ -87,3 +89,16 @@ def test_a_run_that_came_to_nothing_is_in_the_table() -> None:
     lost[1]["metrics"]["bits"] = None
     assert math.isnan(compared([done("a", 0, 2.0), lost], lower_is_better=True)[1].quality.mean)
     assert "| b | nan |" in as_markdown([done("a", 0, 2.0), lost])
+
+
+def test_one_seed_that_came_to_nothing() -> None:
+    runs = [done(row, seed, 2.0) for row in ("a", "b") for seed in (0, 1, 2)]
+    for _, result in runs:
+        result["also"], result["metrics"]["words"] = ["words"], 3.0
+    runs[4][1]["metrics"] = {"bits": None, "words": None}
+    first, lost = compared(runs, lower_is_better=True)
+    assert str(first.quality) == "2.00 ± 0.00" and str(lost.quality) == "nan"
+    assert str(lost.also["words"]) == "nan" and lost.better is None
+    assert "| b | nan | nan |" in as_markdown(runs)
+    # Nor is anything said to be better than it.
+    assert compared(runs[3:] + runs[:3], lower_is_better=True)[1].better is None

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from longspan.lab import records
+from longspan.recipes import Planned
+from longspan.training import RunConfig, Stage
 from longspan.training.folder import TakenError, claimed
 from tests.lab.test_commands import SMALL, ran
 
@@ -350,3 +353,28 @@ def test_files_of_one_name_are_all_told() -> None:
 
     assert told("1") == {"train.json": "1"}
     assert told("1", "2").keys() == {"train.json"} and told("1", "2") != told("3", "2")
+
+
+def test_reaches_that_other_runs_have_learned_are_told_apart(tmp_path: Path) -> None:
+    for name, weights in (("a", b"one"), ("b", b"another")):
+        stage = tmp_path / name / "stages" / "soft"
+        stage.mkdir(parents=True)
+        (stage / "model.json").write_text("{}")
+        (stage / "model.safetensors").write_bytes(weights)
+    found = []
+    for name in ("a", "b"):
+        source = str(tmp_path / name / "stages" / "soft")
+        config = RunConfig(
+            task={"name": "recall"}, stages=(Stage(steps=1, reach_from=source),), output="runs",
+            mechanism={"kind": "LearnedWindow"},
+        )  # fmt: skip
+        found.append(Planned(row="row", config=config))
+    record = records.path_of(tmp_path / "records", found[0])
+    assert record == records.path_of(tmp_path / "records", found[1])
+    record.parent.mkdir()
+    own = {"row": "row", "order": 0, "config": {}, "result": {}, "metrics": []}
+    data = records._reach_sources(found[0].config)
+    record.write_text(json.dumps({**own, "data": data}))
+    records.check_record(record.parent, found[0], [])
+    with pytest.raises(ValueError, match="is of another reach_from than the one here"):
+        records.check_record(record.parent, found[1], [])

@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from longspan import writing
 from longspan.cli import app
+from longspan.lab import checking
+from longspan.recipes import comparison
 
 from ..small_tasks import TASKS, data_of, trained_on
 
@@ -318,3 +320,17 @@ def test_no_row_is_trained_before_all_are_looked_at(tmp_path: Path) -> None:
     )
     assert "mean_reach must be a number" in fails("run", path, "-o", tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_model_that_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = comparison("recall", ("window",), reach=2, steps=1, batch=2, length=80, seeds=1)
+
+    def build(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 9 bytes")
+
+    monkeypatch.setattr(checking, "build", build)
+    with pytest.raises(ValueError, match="window: its model does not fit into the memory"):
+        checking.check_plan(plan, None, None)
+    monkeypatch.setattr(checking, "build", lambda *_: {}[0])
+    with pytest.raises(KeyError):
+        checking.check_plan(plan, None, None)

@@ -22,6 +22,7 @@ from longspan.recipes import (
 from longspan.recipes.narrow_windows import spread
 from longspan.recipes.window_table import PUBLISHED
 from longspan.training import RunConfig, Stage
+from longspan.weights.conversions import variance_of
 
 
 def config(**changes: object) -> RunConfig:
@@ -92,6 +93,21 @@ def test_window_table_has_the_reports_rows() -> None:
     assert first.cut is False and second.cut is third.cut is True
     assert second.reach_from == first.name and second.fresh and not third.fresh
     assert second.trains == third.trains == "all but reach"
+    # Their reach is learned in the same stage, of the same average variance.
+    for said in ("with", "without"):
+        one, other = (
+            next(
+                run.config
+                for run in plan.runs
+                if run.row == f"long: learned, k = {k}, {said} global tokens"
+            )
+            for k in (0.5, 0.6)
+        )
+        (soft, *_), (too, *_) = one.stages, other.stages
+        assert replace(soft, mechanism=None) == replace(too, mechanism=None)
+        for first, whole in ((soft, one), (too, other)):
+            asked = first.mechanism_of(whole.mechanism)
+            assert variance_of(asked["mean_reach"], asked["threshold"]) == pytest.approx(100)
     # Every run can be written down and read again.
     assert all(RunConfig.from_dict(run.config.as_dict()) == run.config for run in plan.runs)
 

@@ -516,3 +516,24 @@ def test_some_questions_to_be_measured_on(folder: Path) -> None:
 def test_wrong_choices(settings: dict[str, Any], said: str, folder: Path) -> None:
     with pytest.raises(ValueError, match=said):
         made(folder, **settings)
+
+
+def test_ids_blanks_and_answers_without_text(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    rows = [
+        {"id": 7, "question": "Where?", "context": RIVER, "answer": " the Alps "},
+        {"id": 0, "question": "Where?", "context": KING, "answer": "Munich"},
+        {"id": "", "question": "Who?", "context": KING, "answer": "  "},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    source = made(path, dev=path).train.source  # type: ignore[attr-defined]
+    assert [own.id for own in source.questions] == ["7", "0", "2"]
+    assert source.questions[0].answers == ((("the Alps", RIVER.index("the Alps"))),)
+    assert not source.misplaced and not source.questions[2].answerable
+    data = articles()
+    data[0]["paragraphs"][0]["qas"].append(
+        {"id": "none", "question": "Why?", "answers": [{"text": "", "answer_start": 0}]}
+    )
+    squad = write(tmp_path / "train.json", data)
+    questions = made(squad, dev=squad).dev.source.questions  # type: ignore[attr-defined]
+    assert [own.id for own in questions if not own.answerable] == ["none"]

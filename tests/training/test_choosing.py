@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from longspan.tasks.squad import Squad
 from longspan.tasks.squad_reader import SquadReader
-from longspan.training import RunConfig, Stage, estimating, load, train
+from longspan.training import RunConfig, Stage, estimating, load, run, train
 from longspan.training.estimating import estimate
 
 from ..tasks.test_squad_chosen import articles, written
@@ -59,3 +60,30 @@ def test_held_examples_are_counted_in_the_time(
     (alone,) = estimate(config(tmp_path))
     (both,) = estimate(config(tmp_path, no_answer="chosen"))
     assert (alone.evaluation, both.evaluation) == (1.5, 3.0)
+
+
+@pytest.mark.parametrize("which", ["one", "two"])
+def test_a_run_that_is_ended_before_a_stage_is_kept_chooses_once_more(
+    which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is chosen is in no checkpoint."""
+    stages = [Stage(name=name, steps=2, batch=4) for name in ("one", "two")]
+    own = replace(config(tmp_path, no_answer="chosen"), stages=stages)
+    train(own)
+    keep = run.save_learner
+
+    def ended(learner: Any, folder: Path, *rest: Any) -> None:
+        if folder.name == which:
+            raise KeyboardInterrupt
+        keep(learner, folder, *rest)
+
+    other = replace(own, output=str(tmp_path / "other"))
+    monkeypatch.setattr(run, "save_learner", ended)
+    with pytest.raises(KeyboardInterrupt):
+        train(other)
+    monkeypatch.undo()
+    train(other, resume=True)
+    for name in ("one", "two"):
+        found = [tmp_path / own / "stages" / name / "reader.json" for own in ("run", "other")]
+        assert found[0].read_text() == found[1].read_text()
+        assert json.loads(found[0].read_text())["fields"]["no_answer"] != 0

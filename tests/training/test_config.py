@@ -78,7 +78,8 @@ def test_set_says_what_is_wrong(setting: str, says: str, tmp_path: Path) -> None
     [
         ({"steps": -1}, "steps must be at least 0"),
         ({"name": "a/b"}, "name must be a word"),
-        ({"clip": 0.0}, "clip must not be"),
+        ({"clip": 0.0}, "clip must be above 0, or None"),
+        ({"eps": 0.0}, "eps must be above 0, got"),
         ({"learning_rate": -1.0}, "learning_rate must not be below 0"),
         ({"trains": "none"}, "trains must be one of all, reach, all but reach"),
         ({"schedule": "step"}, "schedule must be one of"),

@@ -33,6 +33,13 @@ def test_parameters_of_every_stage(tmp_path: Path) -> None:
     assert [own.reach for own in found] == [2 * 2 * (64 + 8)] * 3
     assert [own.parameters for own in found] == [whole] * 3
     assert [own.trained for own in found] == [whole, 288, whole - 288]
+    # Projections for global tokens are the window's, and not what its reach is learned by.
+    mechanism = LEARNED | {"global_projections": True}
+    more = estimate(
+        config_for(folder, *stages, mechanism=mechanism), task=Tiny(objective="spans"), limit=0.1
+    )
+    assert [own.reach for own in more] == [288] * 3
+    assert [more[0].trained - own.trained for own in more[::2]] == [0, 288]
     for own in found:
         assert own.step is not None and own.evaluation is not None and own.seconds is not None
         assert own.seconds == pytest.approx(4 * own.step + own.evaluation)

@@ -411,3 +411,47 @@ def test_a_stage_may_have_another_mechanism(tmp_path: Path) -> None:
             tmp_path / "b", stage(name="other", mechanism={"kind": "SlidingWindw"}),
             mechanism=LEARNED,
         )  # fmt: skip
+
+
+def test_a_fresh_window_after_another_mechanism(tmp_path: Path) -> None:
+    """There is no reach to begin with: it is a new one."""
+    fixed = {"kind": "SlidingWindow", "left": 3}
+    stages = stage(name="one"), stage(name="two", mechanism=fixed), stage(name="three", fresh=True)
+    config = config_for(tmp_path / "a", *stages, mechanism=LEARNED)
+    train(config, task=Tiny())
+    assert windows(tmp_path / "a", "three")
+    learned = stage(name="three", fresh=True, mechanism=LEARNED)
+    config = config_for(tmp_path / "b", stage(name="one"), learned, mechanism=SLIDING)
+    train(config, task=Tiny())
+    assert windows(tmp_path / "b", "three")
+
+
+def test_nothing_trains_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    stages = stage(name="one"), stage(name="two", trains="reach", reach_from="one")
+    with pytest.raises(ValueError, match="stage 'two': nothing trains"):
+        train(config_for(tmp_path / "run", *stages, mechanism=LEARNED), task=Tiny())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_after_none(tmp_path: Path) -> None:
+    """The running factor of causal windows begins with what the budget asks for."""
+    free = LEARNED | {"budget": None, "initial_variance": 1.0}
+    other = {"budget": "reach", "initial_variance": None, "mean_reach": 6}
+    stages = stage(name="free"), stage(name="asked", steps=1, learning_rate=0.0, mechanism=other)
+    found = train(config_for(tmp_path, *stages, mechanism=free), task=Tiny())
+    assert found["mean_reach"] > 3
+    assert float(windows(tmp_path, "asked")[0].factor) == pytest.approx(6, rel=0.2)
+
+
+def test_positions_that_were_not_learned_are_copies(tmp_path: Path) -> None:
+    """A model that is drawn has room for every stage; what a longer one finds was learned."""
+    own = {"positions": "learned", "length": 24}
+    stages = stage(name="short", length=8), stage(name="long", length=24, steps=0)
+    config = config_for(tmp_path, *stages, mechanism=SLIDING, model=own)
+    train(config, task=Tiny(objective="spans", length=8))
+    short, long = (
+        next(x for name, x in weights(tmp_path, own).items() if name.endswith("positions.weight"))
+        for own in ("short", "long")
+    )
+    assert torch.equal(long[:8], short[:8]) and not torch.equal(short[8:16], short[:8])
+    assert torch.equal(long[8:16], short[:8]) and torch.equal(long[16:], short[:8])

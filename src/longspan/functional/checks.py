@@ -43,13 +43,19 @@ def check_tensors(q: Any, k: Any, v: Any) -> None:
         if x.shape[0] != batch:
             raise ValueError(f"{name} must have the batch size of q, got {x.shape[0]} and {batch}")
     _, key_heads, length, key_size = k.shape
-    if key_size != size or size == 0:
+    for name, x, heads_of in (("q", q, heads), ("k", k, key_heads)):
+        if heads_of == 0 or x.shape[3] == 0:
+            raise ValueError(
+                f"{name} must have a head at least, and a head size of at least 1, got "
+                f"{describe(x)}"
+            )
+    if key_size != size:
         raise ValueError(f"k must have the head size of q, got {describe(k)} and {describe(q)}")
     if v.shape[1] != key_heads or v.shape[2] != length:
         raise ValueError(
             f"v must have the heads and length of k, got {describe(v)} and {describe(k)}"
         )
-    if key_heads == 0 or heads % key_heads != 0:
+    if heads % key_heads != 0:
         raise ValueError(f"q must have a multiple of k's heads, got {heads} and {key_heads} heads")
 
 

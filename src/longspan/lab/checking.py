@@ -42,7 +42,8 @@ def check_plan(plan: Plan, folder: Path | None, records: Path | None) -> None:
                 rows.add(planned.row)
                 check_reach_sources(planned.config)
                 for stage, task in zip(planned.config.stages, tasks, strict=True):
-                    build(planned.config, stage, task, tasks)
+                    with _room_said(planned.row):
+                        build(planned.config, stage, task, tasks)
         if folder is not None:
             check_data(folder / planned.place, described)
             if records is not None:
@@ -65,6 +66,17 @@ def make_places(*folders: Path) -> None:
 def _asked(config: RunConfig) -> str:
     """What the tasks of a run follow from."""
     return json.dumps([config.task, *([own.task, own.length] for own in config.stages)])
+
+
+@contextmanager
+def _room_said(row: str) -> Iterator[None]:
+    """A model that is too large for the machine is a mistake like others."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
+        raise ValueError(f"{row}: its model does not fit into the memory ({error})") from error
 
 
 @contextmanager

@@ -16,10 +16,13 @@ __all__ = ["Compared", "Spread", "compared", "share_better"]
 
 DRAWS = 10_000
 
+# Of the largest gain: what shares of questions differ by at the least is far more.
+ROUNDING = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure over seeds."""
+    """A figure over seeds; not a number where one of them has none."""
 
     mean: float
     deviation: float | None
@@ -27,6 +30,8 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
+        if not all(map(math.isfinite, values)):
+            return cls(math.nan, None, len(values))
         return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
     def __str__(self) -> str:
@@ -74,7 +79,9 @@ def compared(done: Sequence[Done], *, lower_is_better: bool) -> list[Compared]:
     also = dict.fromkeys(name for _, result in done for name in result.get("also", ()))
     found = []
     for row, runs in rows.items():
-        values = {planned.config.seed: _metric(result) for planned, result in runs}
+        values = {
+            planned.config.seed: _metric(result, result["metric"]) for planned, result in runs
+        }
         better = None
         if first is None:
             first = values
@@ -82,14 +89,15 @@ def compared(done: Sequence[Done], *, lower_is_better: bool) -> list[Compared]:
             shared = sorted(values.keys() & first.keys())
             if len(shared) > 1:
                 gains = [values[seed] - first[seed] for seed in shared]
-                better = share_better([-g for g in gains] if lower_is_better else gains)
+                if all(map(math.isfinite, gains)):
+                    better = share_better([-g for g in gains] if lower_is_better else gains)
         results = [result for _, result in runs]
         found.append(
             Compared(
                 row=row,
                 quality=Spread.of(list(values.values())),
                 also={
-                    name: Spread.of([float(result["metrics"][name]) for result in results])
+                    name: Spread.of([_metric(result, name) for result in results])
                     for name in also
                     if all(name in result["metrics"] for result in results)
                 },
@@ -110,22 +118,24 @@ def compared(done: Sequence[Done], *, lower_is_better: bool) -> list[Compared]:
 
 
 def share_better(gains: Sequence[float], *, seed: int = 0) -> float:
-    """In how many of the draws, with replacement, a mean gain is above 0; ties count half.
+    """In how many of the draws, with replacement, a mean gain is above 0; ties count half, such as
+    rounding has parted too.
 
     Few seeds say little: of two, no draw but three is possible.
     """
     if not gains:
         return math.nan
     source = random.Random(seed)
+    least = ROUNDING * max(map(abs, gains))
     count = 0.0
     for _ in range(DRAWS):
-        total = sum(source.choices(gains, k=len(gains)))
-        count += 0.5 if total == 0 else float(total > 0)
+        total = math.fsum(source.choices(gains, k=len(gains)))
+        count += 0.5 if abs(total) <= least else float(total > 0)
     return count / DRAWS
 
 
-def _metric(result: dict[str, Any]) -> float:
-    value = result["metrics"][result["metric"]]
+def _metric(result: dict[str, Any], name: str) -> float:
+    value = result["metrics"][name]
     # In JSON what is no number is null: weights that the last step has ruined.
     return math.nan if value is None else float(value)
 

@@ -54,13 +54,14 @@ def kept(folder: Path, planned: Planned) -> Done | None:
 
 
 def check_record(folder: Path, planned: Planned, tasks: Sequence[Mapping[str, Any]]) -> None:
-    """Raises when the record of a run is of other data than these tasks, as they are described, or
-    of another start.
+    """Raises when the record of a run is of other data than these tasks, as they are described, of
+    another start, or of another reach.
     """
     record = _record(folder, planned)
     before = {} if record is None else record.get("data", {})
     start = described_start(planned.config.start) if before else None
     here = data_of(tasks) | _start(None if start is None else start["sha256"])
+    here |= _reach_sources(planned.config) if before else {}
     for name, was in before.items():
         if here.get(name, was) != was:
             raise ValueError(
@@ -93,7 +94,9 @@ def keep(folder: Path, plan: Plan, planned: Planned, run: Path) -> Path:
         "order": plan.line_of(planned.row),
         **({} if planned.published is None else {"published": planned.published}),
         "config": _without_places(planned.config).as_dict(),
-        "data": data_of(described_in(run)) | _start(started_from(run)),
+        "data": data_of(described_in(run))
+        | _start(started_from(run))
+        | _reach_sources(planned.config),
         "result": json.loads((run / "result.json").read_text(encoding="utf-8")),
         "metrics": _lines(run / "metrics.jsonl"),
     }
@@ -210,6 +213,15 @@ def data_of(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _start(sha256: str | None) -> dict[str, str]:
     return {} if sha256 is None else {"start": sha256}
+
+
+def _reach_sources(config: RunConfig) -> dict[str, str]:
+    """The weights of reach networks that other runs have learned."""
+    inside = {stage.name for stage in config.stages}
+    others = {stage.reach_from for stage in config.stages if stage.reach_from is not None} - inside
+    found = [described_start(other) for other in sorted(others)]
+    hashes = [own["sha256"] for own in found if own is not None]
+    return {"reach_from": hash_of(hashes)} if hashes else {}
 
 
 def _flat(paths: Any) -> list[Any]:

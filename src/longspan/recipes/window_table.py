@@ -32,6 +32,7 @@ __all__ = ["window_table"]
 
 BAND, MAX_REACH, MEAN_REACH = 128, 256, 128
 RATES, VARIANCES, THRESHOLDS = (1, 10, 100), (10, 100), (0.5, 0.6)
+TOLD_AT = 0.5
 
 # What the reports give for a row, F1 and exact match; they left the others open.
 PUBLISHED = {
@@ -202,10 +203,10 @@ def _bell(
 
 
 def _reach_of_mean(variance: float) -> float:
-    """The reach, as a real number, whose variance at the threshold of 0.5 is this mean: budgets are
-    told as reaches.
+    """The reach, as a real number, whose variance at the threshold `TOLD_AT` is this mean: budgets
+    are told as reaches.
     """
-    return math.sqrt(2 * math.log(2) * variance)
+    return math.sqrt(-2 * math.log(TOLD_AT) * variance)
 
 
 def _cut(config: RunConfig, threshold: float, trains: str) -> RunConfig:
@@ -221,12 +222,17 @@ def _reach_first(config: RunConfig, base: RunConfig) -> RunConfig:
     """
     begin, *others = config.stages
     (short,) = base.stages
+    assert isinstance(config.mechanism, dict)
+    # A variance is told as its reach at the usual threshold, whatever comes after.
+    told = {} if config.mechanism["threshold"] == TOLD_AT else {"threshold": TOLD_AT}
     soft = replace(
         short,
         name="short",
         cut=False,
-        mechanism={"budget": "variance", "mean_reach": _reach_of_mean(100), "max_reach": BAND},
-    )
+        mechanism={
+            "budget": "variance", "mean_reach": _reach_of_mean(100), "max_reach": BAND, **told,
+        },
+    )  # fmt: skip
     first = on_paragraphs(soft, base.task["settings"]["length"], global_tokens=False)
     begin = replace(begin, fresh=True, reach_from=first.name)
     return replace(config, stages=(first, begin, *others))

@@ -262,12 +262,15 @@ class Squad(TextTask):
         kept: Questions | None = None
         if other is not None:
             measure = read_questions(other, by)
+            if data is None and dev is None:
+                measure = with_unanswered(measure, shares)
         else:
             found, measure = _parted(found, files, shares, TO_MEASURE)
         if held:
             found, kept = _parted(found, files, shares, TO_CHOOSE)
             _check_kept(kept)
         learn = with_unanswered(Questions.joined(found), shares)
+        _check_made(learn, shares)
         parts = [learn, measure] if kept is None else [learn, measure, kept]
         self.misplaced = [name for part in parts for name in part.misplaced]
         if self.misplaced:
@@ -368,6 +371,22 @@ def _check_shares(mismatched: float, removed: float, by: str) -> None:
             raise ValueError(
                 f"squad: {name} questions are asked about a paragraph without their answer: give "
                 "by='paragraph'"
+            )
+
+
+def _check_made(questions: Questions, shares: Unanswered) -> None:
+    """Raises when a share of the questions was asked for and none could be made: nobody would see
+    it.
+    """
+    for name, share in zip(shares._fields, shares, strict=True):
+        if share and not any(question.id.endswith(f"-{name}") for question in questions.questions):
+            needs = {
+                "mismatched": "articles of several paragraphs (SQuAD's JSON has them)",
+                "removed": "texts of several sentences",
+            }
+            raise ValueError(
+                f"squad: {name}={share} makes no question of the data, which needs {needs[name]}, "
+                "and answerable questions enough for that share; leave it out"
             )
 
 

@@ -184,6 +184,8 @@ def _asked(paragraph: Any, place: str, shift: int, found: Questions) -> Iterator
         for own in [] if impossible else _list(entry, "answers", here):
             answer = _text(own, "text", f"{here}.answers")
             start = _number(own, "answer_start", f"{here}.answers")
+            if not answer:
+                continue
             there = context.startswith(answer, start + shift) and start >= 0
             if not there:
                 found.misplaced.append(name)
@@ -207,7 +209,8 @@ def _read_own(path: Path, found: Questions) -> None:
             numbers[context] = len(found.contexts)
             found.groups.append(len(found.contexts))
             found.contexts.append(context)
-        name = str(record.values.get("id") or line)
+        given = record.values.get("id")
+        name = str(line if given is None or given == "" else given)
         answers = []
         for text, start in _answers(record):
             places = _places_of(text, context) if start is None else [start]
@@ -269,7 +272,8 @@ def _answers(record: Record) -> list[tuple[str, int | None]]:
             f"context does not tell, got {describe(given)}"
         )
     if starts is None or starts == "":
-        return [(text, None) for text in texts if text]
+        # Blanks around it are not what is looked for.
+        return [(text.strip(), None) for text in texts if text.strip()]
     places = starts if isinstance(starts, list) else [starts]
     if len(places) != len(texts):
         raise ValueError(
@@ -303,7 +307,8 @@ def _answers_of_squad(record: Record) -> list[tuple[str, int | None]]:
             f"{place}: must be a list of answers with 'text' and 'answer_start', got "
             f"{describe(given)}"
         )
-    return [(_text(own, "text", place), _number(own, "answer_start", place)) for own in given]
+    found = [(_text(own, "text", place), _number(own, "answer_start", place)) for own in given]
+    return [own for own in found if own[0]]
 
 
 def _whole(value: Any, what: str) -> int:

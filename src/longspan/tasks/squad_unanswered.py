@@ -33,21 +33,32 @@ class Unanswered(NamedTuple):
 
 
 def with_unanswered(questions: Questions, shares: Unanswered) -> Questions:
-    """With questions of both kinds, after all others."""
+    """With questions of both kinds, each after the one that it is made of: the first so many of all
+    have some of every kind.
+    """
     if not any(shares):
         return questions
     asked = [question for question in questions.questions if question.answerable]
-    more = [*_mismatched(questions, _spread(asked, shares.mismatched))]
+    more = dict(_mismatched(questions, _spread(asked, shares.mismatched)))
     contexts, groups = [*questions.contexts], [*questions.groups]
+    removed = {}
     for question in _spread(asked, shares.removed):
         text = _without_answers(question, questions.contexts[question.context])
         if text is not None:
-            more.append(_unanswerable(question, len(contexts), "removed"))
+            removed[id(question)] = _unanswerable(question, len(contexts), "removed")
             contexts.append(text)
             groups.append(questions.groups[question.context])
-    everything = [*questions.questions, *more]
+    everything = []
+    for question in questions.questions:
+        made = (kind.get(id(question)) for kind in (more, removed))
+        everything += [question, *filter(None, made)]
+    unanswerable = questions.unanswerable or bool(more) or bool(removed)
     return replace(
-        questions, contexts=contexts, groups=groups, questions=everything, unanswerable=True
+        questions,
+        contexts=contexts,
+        groups=groups,
+        questions=everything,
+        unanswerable=unanswerable,
     )
 
 
@@ -63,25 +74,25 @@ def _unanswerable(question: Question, context: int, kind: str) -> Question:
     return Question(f"{question.id}-{kind}", question.text, context, (), answerable=False)
 
 
-def _mismatched(questions: Questions, asked: list[Question]) -> Iterator[Question]:
+def _mismatched(questions: Questions, asked: list[Question]) -> Iterator[tuple[int, Question]]:
     if not asked:
         return
     articles: dict[int, list[int]] = {}
     for number, group in enumerate(questions.groups):
         articles.setdefault(group, []).append(number)
-    texts = [f" {normalized(text)} " for text in questions.contexts]
+    texts = [_Text.of(text) for text in questions.contexts]
     for question in asked:
         own = articles[questions.groups[question.context]]
         other = _next_without(question, own, texts)
         if other is not None:
-            yield _unanswerable(question, other, "mismatched")
+            yield id(question), _unanswerable(question, other, "mismatched")
 
 
-def _next_without(question: Question, article: list[int], texts: list[str]) -> int | None:
+def _next_without(question: Question, article: list[int], texts: list[_Text]) -> int | None:
     """The next paragraph after the question's own, from the first again after the last."""
     start = article.index(question.context)
     for number in article[start + 1 :] + article[:start]:
-        if not _stands_in(question, texts[number]):
+        if not texts[number].has_one_of(question):
             return number
     return None
 
@@ -102,12 +113,29 @@ def _without_answers(question: Question, text: str) -> str | None:
         if not any(first < end and begin < last for first, last in places)
     ]
     left = "".join(kept).strip()
-    if not left or _stands_in(question, f" {normalized(left)} "):
+    if not left or _Text.of(left).has_one_of(question):
         return None
     return left
 
 
-def _stands_in(question: Question, text: str) -> bool:
-    """Whether one of the answers stands in a normalised text, with spaces around it."""
-    answers = [normalized(answer.text) for answer in question.answers]
-    return any(f" {answer} " in text for answer in answers if answer)
+class _Text(NamedTuple):
+    """A text as the metric reads it, and as it is written, but for capitals."""
+
+    read: str
+    written: str
+
+    @classmethod
+    def of(cls, text: str) -> _Text:
+        return cls(f" {normalized(text)} ", text.casefold())
+
+    def has_one_of(self, question: Question) -> bool:
+        """Whether one of a question's answers stands in it, as words of their own: as the metric
+        reads "the Roe" in "a Roe", or as it is written in "Roe's".
+        """
+        for answer in question.answers:
+            read, written = normalized(answer.text), answer.text.casefold().strip()
+            if read and f" {read} " in self.read:
+                return True
+            if written and re.search(rf"(?<!\w){re.escape(written)}(?!\w)", self.written):
+                return True
+        return False

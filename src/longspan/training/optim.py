@@ -17,6 +17,7 @@ from .stage import Stage
 __all__ = [
     "AnyOptimizer",
     "freeze",
+    "freeze_reach",
     "learning_rate_share",
     "matrices_of_blocks",
     "optimizer_of",
@@ -39,6 +40,14 @@ def freeze(model: nn.Module, stage: Stage) -> None:
     for parameter in model.parameters():
         if (id(parameter) in reach) == (stage.trains == "all but reach"):
             parameter.requires_grad_(False)
+
+
+def freeze_reach(model: nn.Module) -> None:
+    """Takes the gradient from the networks of all learned windows."""
+    for own in model.modules():
+        if isinstance(own, LearnedWindow):
+            for weight in own.network.values():
+                weight.requires_grad_(False)
 
 
 def optimizer_of(model: nn.Module, stage: Stage) -> AnyOptimizer:

@@ -25,7 +25,7 @@ from .learner import Learner
 from .looking import looks
 from .loop import Place, Stepper, run_steps
 from .measuring import forget_peak, peak_memory
-from .optim import AnyOptimizer, freeze, optimizer_of
+from .optim import AnyOptimizer, freeze, freeze_reach, optimizer_of
 from .processes import gathered, process_count, process_number, wait
 from .progress import Shown
 from .records import Metrics, clean, finite, write_json
@@ -141,7 +141,11 @@ class _Run:
         written or trained.
         """
         for stage, task in zip(self.config.stages, self.tasks, strict=True):
-            freeze(build(self.config, stage, task, self.tasks), stage)
+            learner = build(self.config, stage, task, self.tasks)
+            if stage.reach_from is not None:
+                freeze_reach(learner)
+            freeze(learner, stage)
+            optimizer_of(learner, stage)
 
     def close(self) -> None:
         if self.metrics is not None:
@@ -212,6 +216,9 @@ class _Run:
             evaluate=evaluated,
             save=saved,
         )
+        if running.last is None and task.held is not None:
+            # The stage had ended, but for its folder: what a task chooses is in no checkpoint.
+            running.last = self._evaluate(running, stage)
         state = whole_state(learner, keep=self.first)
         if self.first:
             save_learner(learner, self._kept(stage.name), state, task)
@@ -223,7 +230,7 @@ class _Run:
         learner = build(self.config, stage, task, self.tasks)
         before = self.config.stages[number - 1].name if number else None
         if before is not None and not stage.fresh:
-            carry_over(learner, self._kept(before))
+            carry_over(learner, self._kept(before), learned=self._learned(number))
         if stage.reach_from is not None:
             take_reach(learner, self._reach_source(stage), frozen=True)
         elif before is not None and stage.fresh and _has_reach(learner):
@@ -231,6 +238,15 @@ class _Run:
         freeze(learner, stage)
         learner.in_bf16 = self.config.precision == "bf16"
         return learner.to(self.device)
+
+    def _learned(self, number: int) -> int | None:
+        """How many positions of the model before a stage have learned something; None for all, as
+        they have where a run starts from weights.
+        """
+        if self.config.start is not None:
+            return None
+        fresh = [n for n in range(number) if self.config.stages[n].fresh]
+        return max(task.length for task in self.tasks[fresh[-1] if fresh else 0 : number])
 
     def _kept(self, stage: str) -> Path:
         return self.folder / "stages" / stage

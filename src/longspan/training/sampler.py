@@ -41,16 +41,18 @@ class Sampler:
         if round_ != self._round:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + round_)
             order = torch.randperm(self.examples, generator=generator)
-            self._order = self._by_length(order, generator)
+            self._order = self._by_length(order, round_, generator)
             self._round = round_
         return int(self._order[rest])
 
-    def _by_length(self, order: Tensor, generator: torch.Generator) -> Tensor:
+    def _by_length(self, order: Tensor, round_: int, generator: torch.Generator) -> Tensor:
         """The same examples, sorted inside of each pool, whose steps are then shuffled."""
         if self.lengths is None:
             return order
-        found: list[Tensor] = []
-        for pool in order.split(POOL * self.size):
+        # The last step of the round before this one has begun, and takes some of these.
+        begun = min(-round_ * self.examples % self.size, self.examples)
+        found = [order[:begun]]
+        for pool in order[begun:].split(POOL * self.size):
             sorted_ = pool[self.lengths[pool].argsort(stable=True)]
             steps = sorted_.split(self.size)
             places = torch.randperm(len(steps), generator=generator).tolist()

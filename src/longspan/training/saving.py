@@ -82,11 +82,14 @@ def load_learner(folder: Path) -> Learner:
     return learner.eval()
 
 
-def carry_over(learner: Learner, folder: Path) -> None:
+def carry_over(learner: Learner, folder: Path, learned: int | None = None) -> None:
     """Gives a model the weights of the one before it, which may have another mechanism and other
     positions: what the other mechanism has not is as the mechanism makes it, projections of global
     tokens are copies of the layer's, and positions go on with copies of those that were learned. A
     head for another objective, and draws of random blocks, stay its own.
+
+    Args:
+        learned: how many positions of that model were; None for all.
     """
     description, tensors = read(folder)
     kind = type(learner.body).__name__
@@ -103,7 +106,8 @@ def carry_over(learner: Learner, folder: Path) -> None:
         if theirs is None and ".mechanism." in name:
             continue
         if theirs is not None and name.endswith("positions.weight"):
-            theirs = theirs[torch.arange(len(mine)) % len(theirs)]
+            count = len(theirs) if learned is None else min(learned, len(theirs))
+            theirs = theirs[torch.arange(len(mine)) % count]
         if theirs is None or theirs.shape != mine.shape:
             if name.startswith("head."):
                 continue
@@ -132,16 +136,27 @@ def _check_windows(learner: Learner, description: dict[str, Any], folder: Path) 
 
 
 def _rescale(learner: Learner, description: dict[str, Any]) -> None:
-    """The running factor of causal windows is a number of tokens: it grows with the budget."""
+    """The running factor of causal windows is a number of tokens: it grows with the budget, and one
+    without a budget says nothing of it.
+    """
     before = [own for stack in description["mechanisms"] for own in stack]
     for own, was in zip(learner.mechanisms(), before, strict=True):
         # Only a learned window has one: with another mechanism there was none.
-        if isinstance(own, LearnedWindow) and was.get("budget") is not None:
+        if not isinstance(own, LearnedWindow) or was["kind"] != "LearnedWindow":
+            continue
+        if was["budget"] is not None:
             own.factor.mul_(own.mean_reach / was["mean_reach"])
+        elif own.budget is not None:
+            own.factor.fill_(own.start_reach)
 
 
 def take_reach(learner: Learner, folder: Path, *, frozen: bool) -> None:
-    """Gives learned windows the reach networks of another model, bit by bit."""
+    """Gives learned windows the reach networks of another model, bit by bit.
+
+    Args:
+        frozen: that they do not train, and that the other model must have them all; else windows
+            that it has not keep their own.
+    """
     description, tensors = read(folder)
     _check_windows(learner, description, folder)
     windows = _windows(learner)
@@ -150,6 +165,8 @@ def take_reach(learner: Learner, folder: Path, *, frozen: bool) -> None:
     for name, window in windows:
         places = {key: f"{name}.{key}" for key in window.NETWORK}
         source = {key: tensors[place] for key, place in places.items() if place in tensors}
+        if not source and not frozen:
+            continue
         if not source:
             raise ValueError(f"reach_from: {folder} has no learned window in {name}")
         window.load_reach(source)

@@ -119,7 +119,11 @@ class Stage:
                 continue
             need_number(f"Stage {self.name!r}: {name}", value)
             if value < 0 or (name in ("clip", "eps") and value == 0):
-                raise ValueError(f"Stage {self.name!r}: {name} must not be below 0, got {value}")
+                least = {"clip": "be above 0, or None for no limit", "eps": "be above 0"}
+                raise ValueError(
+                    f"Stage {self.name!r}: {name} must {least.get(name, 'not be below 0')}, got "
+                    f"{value}"
+                )
         for name in ("fresh", "by_length", "checkpointing"):
             need_bool(f"Stage {self.name!r}: {name}", getattr(self, name))
         if self.cut is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -17,7 +19,12 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["bar_columns", "errors_in_one_line", "say", "words_of"]
+from .paths import expanded
+
+__all__ = ["PATH", "bar_columns", "console_of", "errors_in_one_line", "say", "words_of"]
+
+# What an option takes that is a path: shells leave what stands behind an equals sign as it is.
+PATH: Any = {"parser": expanded, "metavar": "PATH"}
 
 
 @contextmanager
@@ -30,6 +37,13 @@ def errors_in_one_line() -> Iterator[None]:
             Text.assemble(("Error: ", "bold red"), words_of(error))
         )
         raise typer.Exit(2) from None
+
+
+def console_of(width: int = 120) -> Console:
+    """Where a command says things, with so many columns in a file, which has room for the names of
+    rows.
+    """
+    return Console(highlight=False, width=None if sys.stdout.isatty() else width)
 
 
 class _Rate(ProgressColumn):

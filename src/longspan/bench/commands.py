@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from .. import bench as benchmark
-from ..terminal import errors_in_one_line, say
+from ..terminal import console_of, errors_in_one_line, say
 from . import allocators as allocators_benchmark
 from . import gpu as gpu_benchmark
 from . import layers as layers_benchmark
@@ -58,7 +58,7 @@ def cpu(
     """
     benchmark.warm_allocator(sys.argv[1:])
     # The table is wide, and in a file nothing has to be folded.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
+    console = console_of(150)
     with errors_in_one_line():
         # Without a thread that redraws it: its time would be counted as that of the calls.
         hidden = not console.is_terminal
@@ -123,7 +123,7 @@ def gpu(
     Triton are installed, run python -m longspan.bench.gpu -o DIR and bring the JSON here with
     --from.
     """
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 170)
+    console = console_of(170)
     aside = Console(stderr=True, highlight=False, soft_wrap=True)
     with errors_in_one_line():
         if tune:
@@ -187,7 +187,7 @@ def layers(
     """
     if device == "cpu" and not records:
         benchmark.warm_allocator(sys.argv[1:])
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
+    console = console_of(150)
     aside = Console(stderr=True, highlight=False, soft_wrap=True)
     with errors_in_one_line():
         record = None if output is None else output / "bench.json"

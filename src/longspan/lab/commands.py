@@ -1,34 +1,28 @@
-"""The commands that train, compare and use what was trained."""
+"""The commands that train and compare, and show what came of it."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
 from .. import recipes, tasks
 from ..modules import module_of
-from ..paths import expanded
 from ..recipes import Plan, Planned
 from ..report import write as write_report
 from ..tasks.registry import kind_of_task
-from ..terminal import bar_columns, errors_in_one_line, say
-from ..training import RunConfig, load
+from ..terminal import PATH, console_of, errors_in_one_line, say
+from ..training import RunConfig
 from ..training.processes import first_process, part, started_together
-from ..training.records import write_json
-from . import reaches as reach_files
 from . import table
 from .checking import check_plan, make_places, settings_said
 from .dry_run import show_plan
 from .jobs import run_at_once
+from .model_commands import OF_A_MODEL
 from .options import named, options_of
 from .pictures import save_quality, save_reaches
-from .predicting import predict as predict_lines
 from .records import Done, lines_of, read_all
 from .rows import apart, note, plan_of, tables_of
 from .runner import Failed, moved_aside, run_plan
@@ -40,8 +34,6 @@ Sets = Annotated[
     typer.Option("--set", help="key=value, in every run; may be repeated: stages.*.steps=100."),
 ]
 RUNS = Path("runs")
-# Shells leave what stands behind an equals sign as it is.
-PATH: Any = {"parser": expanded, "metavar": "PATH"}
 Folder = Annotated[Path, typer.Option("--output", "-o", help="The folder for the runs.", **PATH)]
 Resume = Annotated[
     bool,
@@ -59,17 +51,6 @@ Rows = Annotated[
     list[str] | None,
     typer.Option("--row", help="A row of the recipe's table, to be made alone; may be repeated."),
 ]
-Moved = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--data",
-        help="The data that the run was trained on, where it lies elsewhere now; may be repeated.",
-        **PATH,
-    ),
-]
-Device = Annotated[
-    str | None, typer.Option(help="Where to compute, such as cpu; a GPU if there is one.")
-]
 Records = Annotated[
     Path | None,
     typer.Option(
@@ -82,7 +63,7 @@ Records = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (run, compare, report, data, ask, predict, evaluate, reaches):
+    for command in (run, compare, report, data, *OF_A_MODEL):
         app.command()(command)
     app.command("table")(records_table)
 
@@ -118,7 +99,7 @@ def run(
     One that was stopped goes on where its last checkpoint is; --resume says so, and need not be
     given. Several processes are the same command, behind accelerate launch -m or torchrun -m.
     """
-    console = _console()
+    console = console_of()
     with errors_in_one_line():
         with settings_said():
             plan = _plan(recipe, option or []).with_set(settings or [])
@@ -158,7 +139,7 @@ def compare(
     records: Records = None,
 ) -> None:
     """Train the same model with several mechanisms, over seeds, and compare them."""
-    console = _console()
+    console = console_of()
     with errors_in_one_line():
         with settings_said():
             plan = recipes.comparison(
@@ -179,7 +160,7 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", **PATH)] = Path("report.html"),
 ) -> None:
     """Write one HTML file about runs."""
-    console = _console()
+    console = console_of()
     with errors_in_one_line():
         if output.suffix not in (".html", ".htm"):
             raise ValueError(f"-o must end in .html, got {output.name!r}")
@@ -207,7 +188,7 @@ def records_table(
     ] = None,
 ) -> None:
     """Show the table of runs of which there are records, and draw them."""
-    console = _console()
+    console = console_of()
     with errors_in_one_line():
         left_out = without or ()
         done = apart(read_all(records, only, left_out))
@@ -228,7 +209,7 @@ def data(
     option: Annotated[list[str] | None, typer.Option(help="name=value, of the task.")] = None,
 ) -> None:
     """Read a task's data, and say what is in it."""
-    console = _console()
+    console = console_of()
     with errors_in_one_line():
         with settings_said():
             kind = kind_of_task(task)
@@ -245,175 +226,6 @@ def data(
         batch = made.batch([0], "dev")
         words = made.texts(batch.tokens[0, :60].tolist())
         say(console, f"the first one begins: {' '.join(words)}")
-
-
-def ask(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that was trained on squad.")],
-    document: Annotated[Path, typer.Argument(help="A text file.")],
-    question: Annotated[str, typer.Argument()],
-    looked: Annotated[
-        bool, typer.Option("--looked", help="Also say what the model looked at.")
-    ] = False,
-    device: Device = None,
-) -> None:
-    """Ask a trained model a question about a document."""
-    console = _console()
-    with errors_in_one_line():
-        from ..tasks.reading import read_text
-
-        text = read_text(document)
-        for what, given in ((f"the text of {document}", text), ("the question", question)):
-            if not given.strip():
-                raise ValueError(f"{what} is empty")
-        found = load(run, device=_device(device)).answer(question, text)
-        if not found.held:
-            say(console, "nothing in the document answers this")
-        if not found.text:
-            return
-        if not found.held:
-            say(console, f"the likeliest span, which scores {found.absent:.2f} below that, is")
-        say(console, found.text, "bold")
-        first, last = max(found.start - 60, 0), found.end + 60
-        around = " ".join(text[first:last].split())
-        say(console, f"… {around} …")
-        say(console, f"characters {found.start} to {found.end}, score {found.score:.2f}")
-        if looked:
-            say(console, str(found.looked()))
-
-
-def predict(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    source: Annotated[
-        Path,
-        typer.Argument(
-            help="JSON lines, or a table with named columns, with what the task's model reads: "
-            "question and context (squad), text (classify), words (tag), source (translate), "
-            "question (birthplaces)."
-        ),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Gets a JSON line for each.", **PATH)
-    ],
-    device: Device = None,
-) -> None:
-    """Predict for a file of new input; a call that was stopped goes on."""
-    console = _console()
-    with errors_in_one_line():
-        trained = load(run, device=_device(device))
-        columns, quiet = bar_columns("predictions"), not sys.stdout.isatty()
-        with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-            progress = bar.add_task("predicting", total=None)
-            lines, before = predict_lines(
-                trained,
-                source,
-                output,
-                done=lambda now, total: bar.update(progress, completed=now, total=total),
-            )
-        had = f", {before} of them there before" if before else ""
-        say(console, f"{lines} prediction{'' if lines == 1 else 's'} in {output}{had}")
-
-
-def evaluate(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    dev: Annotated[
-        Path | None,
-        typer.Option(
-            help="What to be measured on, in the form of the task's data, such as a test set; the "
-            "run's own dev examples by default.",
-            **PATH,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="A folder for evaluation.json and predictions.json.", **PATH
-        ),
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Examples at once.")] = 8,
-    data: Moved = None,
-    device: Device = None,
-) -> None:
-    """Measure a trained model again, or on other examples than in its run."""
-    console = _console()
-    with errors_in_one_line():
-        if output is not None and output.exists() and not output.is_dir():
-            raise NotADirectoryError(f"-o {output} is a file, where a folder is needed")
-        trained = load(run, data=_moved(data), device=_device(device))
-        columns, quiet = bar_columns("examples"), not sys.stdout.isatty()
-        with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-            progress = bar.add_task("reading", total=None)
-            found = trained.evaluate(
-                dev,
-                batch=batch,
-                told=lambda now, total: bar.update(progress, completed=now, total=total),
-            )
-        for name, value in found["metrics"].items():
-            say(console, f"{name:24} {value:,.4g}" if value < 1e4 else f"{name:24} {value:,.0f}")
-        say(console, f"{'loss':24} {found['loss']:,.4g}, {found['examples']:,} examples")
-        if output is not None:
-            predictions = output / "predictions.json"
-            write_json(predictions, found.pop("predictions"))
-            of_what = {"run": str(run), "dev": None if dev is None else str(dev)}
-            write_json(output / "evaluation.json", {**of_what, **found})
-            say(console, f"saved {output / 'evaluation.json'}, {predictions}")
-
-
-def reaches(
-    run: Annotated[Path, typer.Argument(help="The folder of a run with learned windows.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The folder for reaches.json, .md and .svg; the run's own by default, where "
-            "longspan report finds them.",
-            **PATH,
-        ),
-    ] = None,
-    examples: Annotated[
-        int, typer.Option(min=1, help="Dev examples to look at, spread evenly over all.")
-    ] = 512,
-    batch: Annotated[int, typer.Option(min=1, help="Examples at once.")] = 16,
-    data: Moved = None,
-    device: Device = None,
-) -> None:
-    """Say what the reach learned: which tokens look far, in which layers and heads."""
-    console = _console()
-    with errors_in_one_line():
-        if output is not None and output.exists() and not output.is_dir():
-            raise NotADirectoryError(f"-o {output} is a file, where a folder is needed")
-        trained = load(run, data=_moved(data), device=_device(device))
-        columns, quiet = bar_columns("examples"), not sys.stdout.isatty()
-        with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-            progress = bar.add_task("reading", total=None)
-            found = trained.reaches(
-                examples,
-                batch=batch,
-                told=lambda now, total: bar.update(progress, completed=now, total=total),
-            )
-        reach_files.show(console, found)
-        saved = reach_files.save(found, run if output is None else output)
-        say(console, f"saved {', '.join(str(path) for path in saved)}")
-
-
-def _moved(data: list[Path] | None) -> Path | list[Path] | None:
-    """A file or folder, or several; None where nothing was said."""
-    if not data:
-        return None
-    return data[0] if len(data) == 1 else data
-
-
-def _device(name: str | None) -> torch.device:
-    """A device by its name, or the GPU that there is."""
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(name)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
-        said = str(error).splitlines()[0]
-        raise ValueError(f"--device {name} cannot be used: {said}") from error
-    return found
 
 
 def _plan(recipe: str, options: list[str]) -> Plan:
@@ -452,11 +264,6 @@ def _called(function: Any, name: str, options: list[str]) -> Plan:
     if not isinstance(plan, Plan):
         raise ValueError(f"{name} gives no Plan, but {type(plan).__name__}")
     return plan
-
-
-def _console() -> Console:
-    """Where it says things; a file has room for the names of rows."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 def _run(

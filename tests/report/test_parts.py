@@ -12,10 +12,11 @@ import pytest
 
 from longspan.report.charts import Line, line_chart
 from longspan.report.document import _answer, _packed, _packed_head, shown_tokens
+from longspan.report.figures import _measure as measure_of
 from longspan.report.looks import Look, look_from
 from longspan.report.markup import Markup, embedded_json, joined, tag
 from longspan.report.numbers import compact, duration, memory, plain, with_spread
-from longspan.report.reading import read_run
+from longspan.report.reading import Record, read_run
 from longspan.report.scales import Scale, scale_for, thin
 from longspan.report.setups import Spread, setups_of, stands_apart
 
@@ -259,3 +260,28 @@ def test_long_reaches_fit_by_a_coarser_unit() -> None:
 )
 def test_answers(answer: dict[str, Any] | None, wanted: dict[str, Any] | None) -> None:
     assert _answer(answer, ["a", " b", " c"]) == wanted
+
+
+def test_a_curve_is_of_one_measure() -> None:
+    """A stage that is measured by another has no points in it."""
+
+    def record(**metrics: float) -> Record:
+        return Record(at=1, stage="a", kind="dev", loss=2.0, metrics=metrics)
+
+    assert measure_of(record(exact_match=0.5, metric=0.5), "exact_match") == 0.5
+    assert measure_of(record(bits=4.5, metric=4.5), "exact_match") is None
+    assert measure_of(record(metric=0.25), "exact_match") == 0.25
+    assert measure_of(record(), "loss") == 2.0
+
+
+def test_a_run_that_has_not_ended_hides_no_others(tmp_path: Path) -> None:
+    """Its last stage has another task than the run."""
+    folders = [write_run(tmp_path / f"r{n}", task="classify", seed=n) for n in range(3)]
+    for folder in folders:
+        config = json.loads((folder / "config.json").read_text())
+        config["task"] = {"name": "masked"}
+        config["stages"] = [{"name": "one"}, {"name": "two", "task": {"name": "classify"}}]
+        (folder / "config.json").write_text(json.dumps(config))
+    (folders[0] / "result.json").unlink()
+    (setup,) = setups_of([read_run(folder) for folder in folders])
+    assert setup.task == "classify" and setup.metric

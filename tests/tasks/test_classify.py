@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,13 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
             folder.mkdir(parents=True)
             for n in range(count):
                 (folder / f"{n}.txt").write_text(f"{label} {n}")
+    # Texts of which nobody says what they are.
+    (tmp_path / "imdb" / "train" / "unsup").mkdir()
+    (tmp_path / "imdb" / "train" / "unsup" / "0.txt").write_text("whatever")
     task = made(tmp_path / "imdb")
     assert task.labels == ["neg", "pos"] and (len(task.train), len(task.dev)) == (6, 4)
     assert len(task.files) == 10
+    shutil.rmtree(tmp_path / "imdb" / "train" / "unsup")
     assert len(made(tmp_path / "imdb" / "train").dev) == 1
 
 

@@ -92,6 +92,14 @@ def test_documents_are_parted_by_empty_lines(tmp_path: Path) -> None:
     assert "".join(task.texts(task._rows["train"].tokens(0, 0, 99))).strip() == "one\ntwo"
 
 
+@pytest.mark.parametrize("around", ["", "\n", "\n\n"])
+def test_empty_lines_around_a_file_part_nothing(around: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(around + "".join(f"text {n}\n" for n in range(12)) + around)
+    task = made(path)
+    assert len(task._rows["train"].lengths) + len(task._rows["dev"].lengths) == 12
+
+
 def test_its_scores(text: Path) -> None:
     task = made(text)
     scores = task.score({0: (1, 4, 4 * math.log(2)), 1: (2, 2, 2 * math.log(2))})

@@ -147,6 +147,27 @@ def test_files_of_a_folder_are_told_apart_by_their_names(tmp_path: Path) -> None
         splits_of(tmp_path / "absent", None, (".tsv",))
 
 
+@pytest.mark.parametrize(
+    ("names", "train", "dev"),
+    [
+        (("device_train.tsv", "device_valid.tsv"), "device_train.tsv", "device_valid.tsv"),
+        (("valence_test.tsv", "valence_train.tsv"), "valence_train.tsv", "valence_test.tsv"),
+        (("train_validated.tsv",), "train_validated.tsv", None),
+        (("training.tsv", "testing.tsv"), "training.tsv", "testing.tsv"),
+        (("eng.testa.tsv", "eng.train.tsv", "trainers.tsv"), "eng.train.tsv", "eng.testa.tsv"),
+    ],
+)
+def test_words_of_names_come_before_their_beginnings(
+    names: tuple[str, ...], train: str, dev: str | None, tmp_path: Path
+) -> None:
+    """And what is learned from is not what is measured on."""
+    for name in names:
+        (tmp_path / name).touch()
+    found = splits_of(tmp_path, None, (".tsv",))
+    assert found.train.name == train
+    assert (None if found.dev is None else found.dev.name) == dev
+
+
 def test_a_source_is_known_by_its_hash(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     found = source_of(tmp_path / "a")

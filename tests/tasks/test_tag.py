@@ -128,3 +128,11 @@ def test_what_is_wrong(tmp_path: Path, text: str, settings: Any, message: str) -
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(ValueError, match=message):
         made(tmp_path / "a.txt", **settings)
+
+
+def test_words_with_other_blanks_inside(tmp_path: Path) -> None:
+    path = tmp_path / "eng.train"
+    path.write_text("20\u00a0000 B-N\n\u3000 O\nit\tO \n\n" * 12)
+    task = made(path)
+    assert task.train.texts[0].words == ["20\u00a0000", "\u3000", "it"]  # type: ignore[attr-defined]
+    assert task.train.texts[0].tags == ["B-N", "O", "O"]  # type: ignore[attr-defined]

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from longspan.lab import records
 from longspan.training import OBJECTIVES, Learner
 from longspan.training.building import build, tasks_of
 from longspan.training.looking import looks
 from longspan.training.measuring import Pairs, reaches, watched
 from longspan.training.objectives import objective_of
+from longspan.training.tensorboard import scalars
 
 from .tiny import LEARNED, SLIDING, Tiny, config_for, stage
 
@@ -229,7 +231,8 @@ def test_looks_of_a_decoder() -> None:
     found: Any = looks(learner, task, torch.device("cpu"))
     one = found["layers"][1]["heads"][0]
     assert one["low"][:4] == [0, 0, 0, 1] and one["high"][:4] == [0, 1, 2, 3]
-    assert found["question"] is not None and found["answer"] is None
+    # There is one text alone.
+    assert found["question"] is None and found["answer"] is None
 
 
 def test_a_likely_no_answer_leaves_room_for_answers() -> None:
@@ -242,3 +245,67 @@ def test_a_likely_no_answer_leaves_room_for_answers() -> None:
     for spans in found.values():
         assert spans[0] == (0, 0, 200.0)
         assert len(spans) == 20 and all(first > 0 for first, _, _ in spans[1:])
+
+
+@torch.no_grad()
+def test_what_follows_a_text_does_not_depend_on_others() -> None:
+    """Whatever the positions: beside a longer text it has the same ones, and as much room."""
+    for positions in ("learned", "sinusoidal", "rotary"):
+        task: Any = Tiny(objective="next")
+        config = config_for(Path("nowhere"), stage(), model={"positions": positions})
+        learner = build(config, config.stages[0], task, tasks_of(config, task))
+        for own in learner.parameters():
+            own.copy_(torch.randn_like(own) * 0.5)
+        numbers = [0, 1, 2, 3]
+        together = learner.eval().objective.predict(learner, task.batch(numbers))
+        lengths = {len(own) for own in together.values()}
+        assert list(together) == numbers and len(lengths) > 1
+        for number in numbers:
+            alone = learner.objective.predict(learner, task.batch([number]))
+            assert alone[number] == together[number], positions
+
+
+@torch.no_grad()
+def test_a_translation_is_as_long_alone() -> None:
+    learner, task = made("translation")
+    own = learner.objective
+    both = own.decode(learner, task.batch([0, 3]))
+    for number in (0, 3):
+        batch = task.batch([number])
+        assert len(own.decode(learner, batch)[number]) == len(both[number])
+        assert len(both[number]) <= int(batch.real.sum()) * 3 // 2 + 8
+
+
+@pytest.mark.parametrize("objective", ["next", "masked", "tags"])
+@torch.no_grad()
+def test_no_target_is_any_number_below_0(objective: str) -> None:
+    learner, task = made(objective)
+    batch = task.batch([0, 3])
+    name = learner.objective.target
+    other = {**batch.targets, name: batch.targets[name].clamp(min=-1)}
+    if objective == "tags":
+        other[name][:, 2] = -1
+        batch.targets[name][:, 2] = -100
+    mine, count = learner.objective.loss(learner, replace(batch, targets=other))
+    wanted, asked = learner.objective.loss(learner, batch)
+    assert float(mine) == float(wanted) and count == asked == batch.target_count()
+
+
+@torch.no_grad()
+def test_looks_of_a_translation_are_of_its_source() -> None:
+    learner, task = made("translation")
+    found: Any = looks(learner, task, torch.device("cpu"))
+    assert len(found["layers"]) == 2
+
+
+def test_layers_without_a_reach_keep_their_places() -> None:
+    learner, task = made("spans", [SLIDING, LEARNED])
+    batch = task.batch([0])
+    learner(batch)
+    found = reaches(learner, batch.real)
+    assert found is not None and found["layer"][0] is None and found["heads"][0] is None
+    assert found["layer"][1]["mean"] > 0 and len(found["heads"][1]) == 2
+    line = {"step": 1, "stage": "a", "kind": "train", "loss": 1.0, "reach": found}
+    names = [name for name, _ in scalars(line)]
+    assert "reach/layer 1/mean" in names and not any("layer 0" in name for name in names)
+    assert records._short(line)["reach"] == [None, round(found["layer"][1]["mean"], 3)]

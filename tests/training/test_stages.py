@@ -455,3 +455,11 @@ def test_positions_that_were_not_learned_are_copies(tmp_path: Path) -> None:
     )
     assert torch.equal(long[:8], short[:8]) and not torch.equal(short[8:16], short[:8])
     assert torch.equal(long[8:16], short[:8]) and torch.equal(long[16:], short[:8])
+
+
+def test_nothing_to_be_measured_on_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    task = Tiny()
+    task.dev = range(0)
+    with pytest.raises(ValueError, match="tiny: there are no examples to be measured on"):
+        train(config_for(tmp_path / "run", stage(), mechanism=LEARNED), task=task)
+    assert not (tmp_path / "run").exists()

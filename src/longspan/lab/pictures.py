@@ -94,7 +94,9 @@ def save_reaches(lines: Sequence[Lines], path: Path) -> Path:
         axis = figure.add_subplot(height, columns, place + 1)
         # Runs of a row have the same steps.
         steps = [line["step"] for line in runs[0]]
-        for layer in range(len(runs[0][0]["reach"])):
+        for layer, first in enumerate(runs[0][0]["reach"]):
+            if first is None:
+                continue
             means = [fmean(run[n]["reach"][layer] for run in runs) for n in range(len(steps))]
             axis.plot(steps, means, linewidth=1, label=f"layer {layer + 1}")
         axis.set_title(row, fontsize=8, wrap=True)

@@ -252,5 +252,6 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 def _short(line: dict[str, Any]) -> dict[str, Any]:
     found = {name: line[name] for name in IN_LINES if name in line}
     if "reach" in line:
-        found["reach"] = [round(layer["mean"], 3) for layer in line["reach"]["layer"]]
+        layers = line["reach"]["layer"]
+        found["reach"] = [None if own is None else round(own["mean"], 3) for own in layers]
     return found

@@ -208,8 +208,11 @@ def final_reach_figures(setup: Setup) -> list[Markup]:
 
 
 def _measure(record: Record, metric: str) -> float | None:
-    """A record's main measure: by its name, or as the one it calls its metric; else its loss."""
-    for name in (metric, "metric"):
-        if name in record.metrics:
-            return record.metrics[name]
+    """A record's main measure: by its name, or as the one it calls its metric if it names none, as
+    a stage does that is measured by another; else its loss.
+    """
+    if metric in record.metrics:
+        return record.metrics[metric]
+    if record.metrics.keys() == {"metric"}:
+        return record.metrics["metric"]
     return record.loss if metric in ("", "loss") else None

@@ -89,7 +89,11 @@ class Run:
     @property
     def task(self) -> str:
         """The task's name; empty where no file tells."""
-        for found in (self.result.get("task"), self.config.get("task")):
+        stages = self.config.get("stages")
+        last = stages[-1] if isinstance(stages, list) and stages else None
+        # The last stage may have a task of its own, and is what is measured in the end.
+        own = last.get("task") if isinstance(last, dict) else None
+        for found in (self.result.get("task"), own, self.config.get("task")):
             if isinstance(found, dict):
                 found = found.get("name")
             if isinstance(found, str) and found:

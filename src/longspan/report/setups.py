@@ -79,16 +79,13 @@ def setups_of(runs: Sequence[Run]) -> list[Setup]:
     for run in runs:
         if run.metric is not None:
             metrics.setdefault(run.task, run.metric)
-    return [
-        Setup(
-            name=name,
-            task=group[0].task,
-            metric=metrics.get(group[0].task, ""),
-            place=place,
-            runs=group,
-        )
-        for place, (name, group) in enumerate(zip(names, members, strict=True))
-    ]
+    found = []
+    for place, (name, group) in enumerate(zip(names, members, strict=True)):
+        # A run with a result calls its task as others with one do.
+        task = next((run.task for run in group if run.metric is not None), group[0].task)
+        metric = metrics.get(task, "")
+        found.append(Setup(name=name, task=task, metric=metric, place=place, runs=group))
+    return found
 
 
 def lower_is_better(setups: Sequence[Setup]) -> bool:

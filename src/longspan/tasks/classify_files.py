@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -27,6 +27,9 @@ TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
 
 # What the folders of a split are called.
 DEV_FOLDERS = ("dev", "val", "valid", "validation", "test")
+
+# Beside the classes to learn from: aclImdb has texts of which nobody says what they are.
+UNLABELLED = ("unsup", "unlabeled", "unlabelled")
 
 
 class Labelled(NamedTuple):
@@ -106,7 +109,7 @@ def _folders(data: Path) -> Read:
     inside = {path.name: path for path in _inside(data)}
     if "train" in inside:
         other = next((inside[name] for name in DEV_FOLDERS if name in inside), None)
-        train, files = _classes(inside["train"])
+        train, files = _classes(inside["train"], but=UNLABELLED)
         if other is None:
             return Read(train, None, files)
         dev, more = _classes(other)
@@ -120,9 +123,11 @@ def _inside(data: Path) -> list[Path]:
     return sorted(p for p in data.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
-def _classes(data: Path) -> tuple[list[Labelled], list[SourceFile]]:
+def _classes(data: Path, but: Sequence[str] = ()) -> tuple[list[Labelled], list[SourceFile]]:
     found, files = [], []
     for folder in _inside(data):
+        if folder.name in but:
+            continue
         texts = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
         found += [Labelled(read_text(path), None, folder.name) for path in texts]
         files += [source_of(path) for path in texts]

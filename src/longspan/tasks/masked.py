@@ -254,7 +254,7 @@ def _documents(train: Path, dev: Path | None) -> tuple[list[list[str]], list[lis
 
 
 def _parted(path: Path) -> list[str]:
-    lines = [line.strip() for line in read_lines(path)]
+    lines = "\n".join(line.strip() for line in read_lines(path)).strip("\n").split("\n")
     if "" not in lines:
         return lines
     found = "\n".join(lines).split("\n\n")

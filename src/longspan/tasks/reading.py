@@ -42,6 +42,7 @@ COMPRESSED = (".gz", ".xz")
 # How files of a folder are told apart by their names, the first that fits.
 TRAIN_NAMES = ("train",)
 DEV_NAMES = ("dev", "val", "test")
+WHOLE = {"dev": ("dev", "development"), "val": ("val", "valid", "validation")}
 
 # What files that are no text begin with, and what to do with them.
 NO_TEXT = {
@@ -235,14 +236,21 @@ def splits_of(data: Path, dev: Path | None, kinds: Sequence[str]) -> Splits:
             f"in {', '.join(kind or 'nothing' for kind in kinds)}; there are "
             f"{', '.join(path.name for path in files) or 'none of that kind'}: name the file itself"
         )
-    return Splits(train, dev or _named(files, DEV_NAMES))
+    others = [path for path in files if path != train]
+    return Splits(train, dev or _named(others, DEV_NAMES))
 
 
 def _named(files: list[Path], names: Sequence[str]) -> Path | None:
-    for name in names:
-        for path in files:
-            if any(part.startswith(name) for part in _parts(path.name)):
-                return path
+    """The first with such a word in its name: the word itself, or if none has it, one that begins
+    so (`device_valid.tsv` has both).
+    """
+    for whole in (True, False):
+        for name in names:
+            words = WHOLE.get(name, (name,))
+            for path in files:
+                parts = _parts(path.name)
+                if any(part in words if whole else part.startswith(name) for part in parts):
+                    return path
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -244,7 +245,8 @@ class Tag(TextTask):
 def _read(path: Path, word: int, tag: int, by: str) -> list[Text]:
     found = [Text([], [])]
     for number, line in enumerate(read_lines(path), 1):
-        columns = line.split()
+        # At blanks and tabs alone: words may have other spaces inside.
+        columns = re.split(r"[ \t]+", stripped) if (stripped := line.strip(" \t\r")) else []
         if not columns or columns[0] == DOCUMENT:
             if found[-1].words and (by == "sentence" or columns):
                 found.append(Text([], []))

@@ -41,7 +41,14 @@ def tasks_of(config: RunConfig, given: Task | None = None) -> list[Task]:
         given: a task that is there already, for stages that change nothing of it.
     """
     known: dict[str, Task] = {}
-    return [_task_of(config, stage, given, known) for stage in config.stages]
+    found = [_task_of(config, stage, given, known) for stage in config.stages]
+    for own in found:
+        if len(own.dev) == 0:
+            raise ValueError(
+                f"{own.name}: there are no examples to be measured on; give the task a dev part "
+                "that is not empty"
+            )
+    return found
 
 
 def _task_of(config: RunConfig, stage: Stage, given: Task | None, known: dict[str, Task]) -> Task:

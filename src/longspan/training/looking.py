@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..nn import Mechanism, Setting
 from ..nn.modes import evaluating
-from ..tasks import Task
+from ..tasks import Batch, Task
 from .learner import Learner, on_device
 from .measuring import watched
 from .sight import sight_of
@@ -31,10 +31,13 @@ def looks(learner: Learner, task: Task, device: torch.device) -> dict[str, Any] 
     if number is None:
         return None
     batch, padded = on_device(task.batch([number], "dev"), device)
-    with evaluating(learner), watched(learner) as seen, learner.autocast():
-        scores = learner.objective.scores(learner, batch, padded)
+    with evaluating(learner), learner.autocast():
+        with watched(learner) as seen:
+            scores = learner.objective.scores(learner, batch, padded)
         said = learner.objective.decoded(learner, scores, batch)
-    layers = [_layer(mechanism, *inputs) for mechanism, inputs in seen]
+    # What is shown of a translation is its source, which the encoder reads.
+    shown = [own for own in seen if batch.source is None or not own[0].causal]
+    layers = [_layer(mechanism, *inputs) for mechanism, inputs in shown]
     tokens = batch.tokens[0] if batch.source is None else batch.source["tokens"][0]
     n, marked = len(tokens), batch.global_tokens
     alone = batch.source is None
@@ -43,11 +46,19 @@ def looks(learner: Learner, task: Task, device: torch.device) -> dict[str, Any] 
         "number": number,
         "tokens": task.texts(tokens.tolist()),
         "real": batch.real[0].tolist() if alone else [True] * n,
-        "question": (batch.types[0] == 0).tolist() if batch.types is not None else None,
+        "question": _question(batch),
         "global": [False] * n if marked is None or not alone else marked[0].tolist(),
         "layers": [own for own in layers if own is not None and len(own["heads"][0]["low"]) == n],
         "answer": _answer(learner.objective.name, said[number]),
     }
+
+
+def _question(batch: Batch) -> list[bool] | None:
+    """Which tokens are of the first of two texts; None where there is one alone."""
+    if batch.types is None or not bool(batch.types[0][batch.real[0]].any()):
+        return None
+    found: list[bool] = (batch.types[0] == 0).tolist()
+    return found
 
 
 def _example(task: Task) -> int | None:

@@ -27,15 +27,18 @@ COUNTED = 16
 
 def reaches(learner: Learner, real: Tensor, source: Tensor | None = None) -> dict[str, Any] | None:
     """Mean and quantiles of the reach in every layer, and its mean in every head, over the real
-    tokens of the last batch; None without learned windows.
+    tokens of the last batch, None for layers without learned windows; None if none has any.
 
     Args:
         real: which tokens are; in translation those that the decoder reads.
         source: in translation the same of those that the encoder reads.
     """
-    layers, heads = [], []
+    layers: list[dict[str, Any] | None] = []
+    heads: list[list[float] | None] = []
     for own in learner.mechanisms():
         if not isinstance(own, LearnedWindow) or own.last_reach is None:
+            layers.append(None)
+            heads.append(None)
             continue
         mine = real if source is None or own.causal else source
         reach = own.last_reach.transpose(0, 1)[:, mine].float()  # (H, real tokens)
@@ -47,7 +50,7 @@ def reaches(learner: Learner, real: Tensor, source: Tensor | None = None) -> dic
         places = [round(share * (len(order) - 1)) for share in QUANTILES]
         layers.append({"mean": float(whole.mean()), "quantiles": order[places].tolist()})
         heads.append(reach.mean(-1).tolist())
-    return {"layer": layers, "heads": heads} if layers else None
+    return {"layer": layers, "heads": heads} if any(layers) else None
 
 
 @contextmanager

@@ -57,7 +57,7 @@ class Objective:
 
     def count(self, batch: Batch) -> int:
         """How many targets the loss is a sum over."""
-        return int((self.asked(batch) != NOT_COUNTED).sum())
+        return int((self.asked(batch) >= 0).sum())
 
     def asked(self, batch: Batch) -> Tensor:
         return batch.targets[self.target]
@@ -150,27 +150,29 @@ class Next(Objective):
     def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:
         target = self.asked(batch)
         bits = _each(scores, target).double().sum(-1) / math.log(2.0)
-        counts = (target != NOT_COUNTED).sum(-1)
+        counts = (target >= 0).sum(-1)
         right = (scores.argmax(-1) == target).sum(-1)
         each = zip(bits.tolist(), counts.tolist(), right.tolist(), strict=True)
         return dict(zip(batch.numbers, each, strict=True))
 
     @torch.no_grad()
     def predict(self, model: Learner, batch: Batch, padded: bool = True) -> dict[int, Any]:
-        """What follows each text, token by token the likeliest, up to the task's end."""
-        body, n = model.body, batch.tokens.shape[1]
+        """What follows each text, token by token the likeliest, up to the task's end.
+
+        Texts of one length go together: beside longer ones a text would be padded on the left,
+        where it has other positions than it was learned at, and have less room to go on.
+        """
+        body, end = model.body, self.settings.get("end")
         assert isinstance(body, LanguageModel)
-        # Beginnings are padded on the left.
-        missing = n - batch.real.sum(-1, keepdim=True)
-        place = (torch.arange(n, device=missing.device) - missing) % n
-        steps, end = body.config.length - n + 1, self.settings.get("end")
-        written = body.generate(
-            batch.tokens.gather(1, place), steps, key_padding=batch.real.gather(1, place), end=end
-        )
-        return {
-            number: _until(tokens, end)
-            for number, tokens in zip(batch.numbers, written[:, n:].tolist(), strict=True)
-        }
+        lengths = batch.real.sum(-1)
+        found = {}
+        for n in lengths.unique().tolist():
+            rows = (lengths == n).nonzero()[:, 0]
+            steps = body.config.length - n + 1
+            written = body.generate(batch.tokens[rows, :n], steps, end=end)
+            for row, tokens in zip(rows.tolist(), written[:, n:].tolist(), strict=True):
+                found[batch.numbers[row]] = _until(tokens, end)
+        return {number: found[number] for number in batch.numbers}
 
     def restored(self, value: Any) -> Any:
         return tuple(value)
@@ -188,17 +190,17 @@ class Masked(Objective):
 
     def scores(self, model: Learner, batch: Batch, padded: bool = True) -> Tensor:
         # Only hidden tokens are scored: the vocabulary is wide.
-        hidden = self.asked(batch) != NOT_COUNTED
+        hidden = self.asked(batch) >= 0
         found: Tensor = model.head(model.vectors(batch, padded)[hidden])
         return found
 
     def loss_of(self, scores: Any, batch: Batch) -> Tensor:
         target = self.asked(batch)
-        return _each(scores, target[target != NOT_COUNTED]).sum()
+        return _each(scores, target[target >= 0]).sum()
 
     def decoded(self, model: Learner, scores: Any, batch: Batch) -> dict[int, Any]:
         target = self.asked(batch)
-        hidden = target != NOT_COUNTED
+        hidden = target >= 0
         wanted, owner = target[hidden], hidden.nonzero()[:, 0].tolist()
         right = (scores.argmax(-1) == wanted).tolist()
         nats = _each(scores, wanted).tolist()
@@ -276,8 +278,9 @@ class Translation(Objective):
         options: dict[str, Any] = {} if end is None else {"end": int(end)}
         body = model.body
         assert isinstance(body, Translator)
-        # As long as its source, and half as much again.
-        steps = min(source["tokens"].shape[1] * 3 // 2 + 8, body.config.length - 1)
+        # Each as long as its source, and half as much again.
+        most = source["real"].sum(-1) * 3 // 2 + 8
+        steps = min(int(most.max()), body.config.length - 1)
         written = body.translate(
             source["tokens"],
             steps,
@@ -287,8 +290,9 @@ class Translation(Objective):
             **options,
         )
         found = {}
-        for number, tokens in zip(batch.numbers, written[:, 1:].tolist(), strict=True):
-            found[number] = _until(tokens, end)
+        rows = zip(batch.numbers, written[:, 1:].tolist(), most.tolist(), strict=True)
+        for number, tokens, own in rows:
+            found[number] = _until(tokens[:own], end)
         return found
 
 
@@ -325,7 +329,7 @@ def _each(scores: Tensor, target: Tensor) -> Tensor:
     """−ln p of every target, float32, 0 where nothing is asked."""
     each = F.cross_entropy(
         scores.float().flatten(0, -2),
-        target.flatten(),
+        torch.where(target >= 0, target, NOT_COUNTED).flatten(),
         ignore_index=NOT_COUNTED,
         reduction="none",
     )

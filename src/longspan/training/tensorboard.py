@@ -63,9 +63,11 @@ def scalars(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
     if reach is None:
         return
     for layer, own in enumerate(reach["layer"]):
+        if own is None:
+            continue
         yield f"reach/layer {layer}/mean", own["mean"]
         for share, value in zip(QUANTILES, own["quantiles"], strict=True):
             yield f"reach/layer {layer}/quantile {share:g}", value
     for layer, heads in enumerate(reach["heads"]):
-        for head, value in enumerate(heads):
+        for head, value in enumerate(heads or ()):
             yield f"reach/layer {layer}/head {head}", value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-__all__ = ["expanded", "home"]
+__all__ = ["PATH", "expanded", "home"]
 
 
 def expanded(path: str | Path) -> Path:
@@ -23,3 +24,8 @@ def home() -> Path | None:
         return Path.home()
     except RuntimeError:
         return None
+
+
+# What a command's option is made with that is a path: shells leave what stands behind an equals
+# sign as it is.
+PATH: Any = {"parser": expanded, "metavar": "PATH"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -19,12 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from .paths import expanded
-
-__all__ = ["PATH", "bar_columns", "console_of", "errors_in_one_line", "say", "words_of"]
-
-# What an option takes that is a path: shells leave what stands behind an equals sign as it is.
-PATH: Any = {"parser": expanded, "metavar": "PATH"}
+__all__ = ["bar_columns", "console_of", "errors_in_one_line", "say", "words_of"]
 
 
 @contextmanager

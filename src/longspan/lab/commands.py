@@ -10,10 +10,11 @@ from rich.console import Console
 
 from .. import recipes, tasks
 from ..modules import module_of
+from ..paths import PATH
 from ..recipes import Plan, Planned
 from ..report import write as write_report
 from ..tasks.registry import kind_of_task
-from ..terminal import PATH, console_of, errors_in_one_line, say
+from ..terminal import console_of, errors_in_one_line, say
 from ..training import RunConfig
 from ..training.processes import first_process, part, started_together
 from . import table

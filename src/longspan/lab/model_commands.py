@@ -12,7 +12,8 @@ import torch
 import typer
 from rich.progress import Progress
 
-from ..terminal import PATH, bar_columns, console_of, errors_in_one_line, say
+from ..paths import PATH
+from ..terminal import bar_columns, console_of, errors_in_one_line, say
 from ..training import load
 from ..training.records import write_json
 from . import reaches as reach_files

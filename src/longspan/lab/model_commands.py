@@ -5,11 +5,14 @@ and to see what its reach learned.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
+from rich.console import Console
 from rich.progress import Progress
 
 from ..paths import PATH
@@ -87,15 +90,8 @@ def predict(
     console = console_of()
     with errors_in_one_line():
         trained = load(run, device=_device(device))
-        columns, quiet = bar_columns("predictions"), not sys.stdout.isatty()
-        with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-            progress = bar.add_task("predicting", total=None)
-            lines, before = predict_lines(
-                trained,
-                source,
-                output,
-                done=lambda now, total: bar.update(progress, completed=now, total=total),
-            )
+        with _bar(console, "predicting", "predictions") as told:
+            lines, before = predict_lines(trained, source, output, done=told)
         had = f", {before} of them there before" if before else ""
         say(console, f"{lines} prediction{'' if lines == 1 else 's'} in {output}{had}")
 
@@ -123,17 +119,10 @@ def evaluate(
     """Measure a trained model again, or on other examples than in its run."""
     console = console_of()
     with errors_in_one_line():
-        if output is not None and output.exists() and not output.is_dir():
-            raise NotADirectoryError(f"-o {output} is a file, where a folder is needed")
+        _need_folder(output)
         trained = load(run, data=_moved(data), device=_device(device))
-        columns, quiet = bar_columns("examples"), not sys.stdout.isatty()
-        with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-            progress = bar.add_task("reading", total=None)
-            found = trained.evaluate(
-                dev,
-                batch=batch,
-                told=lambda now, total: bar.update(progress, completed=now, total=total),
-            )
+        with _bar(console, "reading", "examples") as told:
+            found = trained.evaluate(dev, batch=batch, told=told)
         for name, value in found["metrics"].items():
             say(console, f"{name:24} {value:,.4g}" if value < 1e4 else f"{name:24} {value:,.0f}")
         say(console, f"{'loss':24} {found['loss']:,.4g}, {found['examples']:,} examples")
@@ -167,20 +156,27 @@ def reaches(
     """Say what the reach learned: which tokens look far, in which layers and heads."""
     console = console_of()
     with errors_in_one_line():
-        if output is not None and output.exists() and not output.is_dir():
-            raise NotADirectoryError(f"-o {output} is a file, where a folder is needed")
+        _need_folder(output)
         trained = load(run, data=_moved(data), device=_device(device))
-        columns, quiet = bar_columns("examples"), not sys.stdout.isatty()
-        with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-            progress = bar.add_task("reading", total=None)
-            found = trained.reaches(
-                examples,
-                batch=batch,
-                told=lambda now, total: bar.update(progress, completed=now, total=total),
-            )
+        with _bar(console, "reading", "examples") as told:
+            found = trained.reaches(examples, batch=batch, told=told)
         reach_files.show(console, found)
         saved = reach_files.save(found, run if output is None else output)
         say(console, f"saved {', '.join(str(path) for path in saved)}")
+
+
+@contextmanager
+def _bar(console: Console, title: str, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar, on a terminal; it is told how many of how many are done."""
+    quiet = not sys.stdout.isatty()
+    with Progress(*bar_columns(what), console=console, transient=True, disable=quiet) as bar:
+        progress = bar.add_task(title, total=None)
+        yield lambda now, total: bar.update(progress, completed=now, total=total)
+
+
+def _need_folder(output: Path | None) -> None:
+    if output is not None and output.exists() and not output.is_dir():
+        raise NotADirectoryError(f"-o {output} is a file, where a folder is needed")
 
 
 def _moved(data: list[Path] | None) -> Path | list[Path] | None:

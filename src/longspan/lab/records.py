@@ -59,9 +59,11 @@ def check_record(folder: Path, planned: Planned, tasks: Sequence[Mapping[str, An
     """
     record = _record(folder, planned)
     before = {} if record is None else record.get("data", {})
-    start = described_start(planned.config.start) if before else None
+    if not before:
+        return
+    start = described_start(planned.config.start)
     here = data_of(tasks) | _start(None if start is None else start["sha256"])
-    here |= _reach_sources(planned.config) if before else {}
+    here |= _reach_sources(planned.config)
     for name, was in before.items():
         if here.get(name, was) != was:
             raise ValueError(

@@ -32,6 +32,7 @@ __all__ = ["window_table"]
 
 BAND, MAX_REACH, MEAN_REACH = 128, 256, 128
 RATES, VARIANCES, THRESHOLDS = (1, 10, 100), (10, 100), (0.5, 0.6)
+# The threshold at which variances are told as reaches.
 TOLD_AT = 0.5
 
 # What the reports give for a row, F1 and exact match; they left the others open.
@@ -223,7 +224,7 @@ def _reach_first(config: RunConfig, base: RunConfig) -> RunConfig:
     begin, *others = config.stages
     (short,) = base.stages
     assert isinstance(config.mechanism, dict)
-    # A variance is told as its reach at the usual threshold, whatever comes after.
+    # Whatever threshold comes after.
     told = {} if config.mechanism["threshold"] == TOLD_AT else {"threshold": TOLD_AT}
     soft = replace(
         short,

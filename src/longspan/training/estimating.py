@@ -21,7 +21,7 @@ from .config import RunConfig
 from .evaluating import outputs_of
 from .learner import Learner
 from .loop import Stepper
-from .optim import AnyOptimizer, freeze, freeze_reach, matrices_of_blocks, optimizer_of
+from .optim import AnyOptimizer, freeze, matrices_of_blocks, optimizer_of
 from .sampler import Sampler
 from .stage import Stage
 
@@ -124,8 +124,6 @@ def _stage(
 def _learner(config: RunConfig, stage: Stage, task: Task, tasks: list[Task]) -> Learner:
     """A model like the stage's; what it starts from costs nothing, and is left where it is."""
     learner = build(config, stage, task, tasks)
-    if stage.reach_from is not None:
-        freeze_reach(learner)
     freeze(learner, stage)
     learner.in_bf16 = config.precision == "bf16"
     learner.change_blocks(compiled=config.compiled, recomputed=stage.checkpointing)

@@ -17,7 +17,6 @@ from .stage import Stage
 __all__ = [
     "AnyOptimizer",
     "freeze",
-    "freeze_reach",
     "learning_rate_share",
     "matrices_of_blocks",
     "optimizer_of",
@@ -28,26 +27,19 @@ AnyOptimizer = Optimizer | SideBySide
 
 
 def freeze(model: nn.Module, stage: Stage) -> None:
-    """Takes the gradient from what does not train in a stage; what was frozen before stays."""
-    if stage.trains == "all":
-        return
+    """Takes the gradient from what does not train in a stage: a reach that it has from elsewhere is
+    frozen. What was frozen before stays.
+    """
     windows = [own for own in model.modules() if isinstance(own, LearnedWindow)]
     reach = {id(p) for window in windows for p in window.network.values()}
     if not reach and stage.trains == "reach":
         raise ValueError(
             f"stage {stage.name!r}: trains='reach', but the model has no learned window"
         )
+    reach_trains = stage.trains != "all but reach" and stage.reach_from is None
     for parameter in model.parameters():
-        if (id(parameter) in reach) == (stage.trains == "all but reach"):
+        if not (reach_trains if id(parameter) in reach else stage.trains != "reach"):
             parameter.requires_grad_(False)
-
-
-def freeze_reach(model: nn.Module) -> None:
-    """Takes the gradient from the networks of all learned windows."""
-    for own in model.modules():
-        if isinstance(own, LearnedWindow):
-            for weight in own.network.values():
-                weight.requires_grad_(False)
 
 
 def optimizer_of(model: nn.Module, stage: Stage) -> AnyOptimizer:

@@ -25,7 +25,7 @@ from .learner import Learner
 from .looking import looks
 from .loop import Place, Stepper, run_steps
 from .measuring import forget_peak, peak_memory
-from .optim import AnyOptimizer, freeze, freeze_reach, optimizer_of
+from .optim import AnyOptimizer, freeze, optimizer_of
 from .processes import gathered, process_count, process_number, wait
 from .progress import Shown
 from .records import Metrics, clean, finite, write_json
@@ -142,8 +142,6 @@ class _Run:
         """
         for stage, task in zip(self.config.stages, self.tasks, strict=True):
             learner = build(self.config, stage, task, self.tasks)
-            if stage.reach_from is not None:
-                freeze_reach(learner)
             freeze(learner, stage)
             optimizer_of(learner, stage)
 

@@ -12,7 +12,7 @@ import torch
 
 from longspan import tasks
 from longspan.tasks.squad import Squad
-from longspan.tasks.squad_files import read_questions
+from longspan.tasks.squad_files import Questions, read_questions
 from longspan.tasks.squad_reader import SquadReader
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -63,6 +63,11 @@ def folder(tmp_path: Path) -> Path:
     write(tmp_path / "train-v1.1.json", articles())
     write(tmp_path / "dev-v1.1.json.xz", articles())
     return tmp_path
+
+
+def asked(task: Squad, split: str = "train") -> Questions:
+    """The texts of a split, and the questions about them."""
+    return task._split(split).source
 
 
 def right(task: Squad, number: int, split: str = "dev") -> tuple[int, int]:
@@ -498,7 +503,7 @@ def test_few_windows_without_the_answer(empty: int, tmp_path: Path) -> None:
 
 def test_some_questions_to_be_measured_on(folder: Path) -> None:
     task = made(folder, dev_questions=2)
-    assert [own.id for own in task.dev.source.questions] == ["r1", "k1"]  # type: ignore[attr-defined]
+    assert [own.id for own in asked(task, "dev").questions] == ["r1", "k1"]
     assert len(made(folder, dev_questions=9).dev) == len(made(folder).dev)
 
 
@@ -526,7 +531,7 @@ def test_ids_blanks_and_answers_without_text(tmp_path: Path) -> None:
         {"id": "", "question": "Who?", "context": KING, "answer": "  "},
     ]
     path.write_text("\n".join(map(json.dumps, rows)) + "\n")
-    source = made(path, dev=path).train.source  # type: ignore[attr-defined]
+    source = asked(made(path, dev=path))
     assert [own.id for own in source.questions] == ["7", "0", "2"]
     assert source.questions[0].answers == ((("the Alps", RIVER.index("the Alps"))),)
     assert not source.misplaced and not source.questions[2].answerable
@@ -535,5 +540,5 @@ def test_ids_blanks_and_answers_without_text(tmp_path: Path) -> None:
         {"id": "none", "question": "Why?", "answers": [{"text": "", "answer_start": 0}]}
     )
     squad = write(tmp_path / "train.json", data)
-    questions = made(squad, dev=squad).dev.source.questions  # type: ignore[attr-defined]
+    questions = asked(made(squad, dev=squad), "dev").questions
     assert [own.id for own in questions if not own.answerable] == ["none"]

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from longspan.tasks import make
+from longspan.tasks.squad import Squad
 
-from .test_squad import KING, RIVER, articles, made, right, write
+from .test_squad import KING, RIVER, articles, asked, made, right, write
 
 
 def test_questions_about_the_wrong_paragraph(tmp_path: Path) -> None:
     path = write(tmp_path / "train.json", articles())
     task = made(path, dev=path, mismatched=1.0)
-    source = task.train.source  # type: ignore[attr-defined]
+    source = asked(task)
     others = [own for own in source.questions if not own.answerable]
     # The sea has one paragraph alone.
     assert [own.id for own in others] == ["r1-mismatched", "r2-mismatched", "k1-mismatched"]
@@ -23,10 +24,10 @@ def test_questions_about_the_wrong_paragraph(tmp_path: Path) -> None:
     first = [own.id for own in source.questions][:3]
     assert first == ["r1", "r1-mismatched", "r2"]
     assert task.unanswerable and right(task, 1, "train") == (0, 0)
-    half = made(path, dev=path, mismatched=0.5).train.source  # type: ignore[attr-defined]
+    half = asked(made(path, dev=path, mismatched=0.5))
     assert [own.id for own in half.questions if not own.answerable] == ["r2-mismatched"]
     # A file that was named is measured on as it is.
-    assert not task.dev.source.unanswerable  # type: ignore[attr-defined]
+    assert not asked(task, "dev").unanswerable
 
 
 def test_paragraphs_with_the_answer_are_no_wrong_ones(tmp_path: Path) -> None:
@@ -34,14 +35,14 @@ def test_paragraphs_with_the_answer_are_no_wrong_ones(tmp_path: Path) -> None:
     data = articles()
     data[0]["paragraphs"].insert(1, {"context": alps, "qas": []})
     task = made(write(tmp_path / "train.json", data), dev=tmp_path / "train.json", mismatched=1.0)
-    source = task.train.source  # type: ignore[attr-defined]
+    source = asked(task)
     first = next(own for own in source.questions if own.id == "r1-mismatched")
     assert source.contexts[first.context] == KING
 
 
 def test_questions_about_a_paragraph_without_the_answers_sentence(tmp_path: Path) -> None:
     text = "Bern is a city. Its river is the Aare! Is it cold? Many swim in it, in the Aare too."
-    asked = {
+    about = {
         "city": ("What is Bern?", "a city"),
         # Stands in another sentence too.
         "river": ("Which river is there?", "the Aare"),
@@ -51,7 +52,7 @@ def test_questions_about_a_paragraph_without_the_answers_sentence(tmp_path: Path
     qas = [
         {"id": name, "question": question,
          "answers": [{"text": answer, "answer_start": text.index(answer)}]}
-        for name, (question, answer) in asked.items()
+        for name, (question, answer) in about.items()
     ]  # fmt: skip
     data = [
         {"title": "Bern", "paragraphs": [{"context": text, "qas": qas}]},
@@ -61,7 +62,7 @@ def test_questions_about_a_paragraph_without_the_answers_sentence(tmp_path: Path
     ]  # fmt: skip
     path = write(tmp_path / "train.json", data)
     task = made(path, dev=path, removed=1.0)
-    source = task.train.source  # type: ignore[attr-defined]
+    source = asked(task)
     found = {own.id: source.contexts[own.context] for own in source.questions if not own.answerable}
     assert found == {
         "city-removed": "Its river is the Aare! Is it cold? Many swim in it, in the Aare too.",
@@ -70,11 +71,11 @@ def test_questions_about_a_paragraph_without_the_answers_sentence(tmp_path: Path
     order = ["city", "city-removed", "river", "both", "both-removed", "one"]
     assert [own.id for own in source.questions] == order
     assert right(task, 1, "train") == (0, 0)
-    assert not task.dev.source.unanswerable  # type: ignore[attr-defined]
+    assert not asked(task, "dev").unanswerable
     # Of both kinds; a wrong paragraph is never one that was made.
     data[0]["paragraphs"].append({"context": "Another. And more.", "qas": []})
     write(path, data)
-    both = made(path, dev=path, removed=1.0, mismatched=1.0).train.source  # type: ignore[attr-defined]
+    both = asked(made(path, dev=path, removed=1.0, mismatched=1.0))
     others = [own for own in both.questions if own.id.endswith("-mismatched")]
     assert {both.contexts[own.context] for own in others} == {"Another. And more."}
     assert {own.id for own in both.questions if own.id.endswith("-removed")} == set(found)
@@ -83,8 +84,8 @@ def test_questions_about_a_paragraph_without_the_answers_sentence(tmp_path: Path
 def test_answers_held_back_are_without_their_sentence_too(tmp_path: Path) -> None:
     path = write(tmp_path / "train.json", [*articles(), *articles()])
     task = made(path, removed=1.0, no_answer="chosen")
-    for part in (task.train, task.dev, task.held):
-        assert part.source.unanswerable  # type: ignore[union-attr]
+    for split in ("train", "dev", "held"):
+        assert asked(task, split).unanswerable
 
 
 def test_an_answer_that_stands_elsewhere_in_another_form(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_an_answer_that_stands_elsewhere_in_another_form(tmp_path: Path) -> None
             {"id": "rain", "question": "And?", "answers": [{"text": "rained", "answer_start": 26}]},
         ]
         path = write(tmp_path / "train.json", [{"paragraphs": [{"context": own, "qas": qas}]}])
-        source = made(path, dev=path, removed=1.0).train.source  # type: ignore[attr-defined]
+        source = asked(made(path, dev=path, removed=1.0))
         assert [q.id for q in source.questions if not q.answerable] == ["rain-removed"], other
 
 
@@ -114,6 +115,7 @@ def test_what_makes_no_question_is_said(tmp_path: Path) -> None:
 
 def test_of_the_sample_both_parts_have_some() -> None:
     task = make("squad", mismatched=0.3, length=256, question_length=128, vocabulary=500)
-    for part in (task.train, task.dev):
-        assert part.source.unanswerable  # type: ignore[attr-defined]
-        assert not all(own.answerable for own in part.source.questions[:30])  # type: ignore[attr-defined]
+    assert isinstance(task, Squad)
+    for split in ("train", "dev"):
+        assert asked(task, split).unanswerable
+        assert not all(own.answerable for own in asked(task, split).questions[:30])
